@@ -1,4 +1,4 @@
-"""Run ``fedeas reproduce beyond`` with several processes, and pack the results into one small file.
+"""Run ``python -m reproduction beyond`` with several processes, and pack the results into one small file.
 
     python benchmarks/beyond.py --processes 16
     python benchmarks/beyond.py --profile fashion --device cuda --processes 8 --data-root DIR
@@ -30,7 +30,7 @@ from reproduction.profiles import PROFILES
 from reproduction.results import Results
 from reproduction.studies import PROTOCOLS, study, with_seeds
 
-RESULTS = Path(__file__).parents[1] / "results" / "beyond"
+RESULTS = Path(__file__).parents[1] / "reproduction" / "results" / "beyond"
 NAMES = {"full": "cifar10"}
 """Names of packed files that are not their profile's."""
 

@@ -2,8 +2,8 @@
 
     python benchmarks/many_runs.py table1 --protocol clean --only 'c10-k100-*' --processes 2 --data-root DIR
 
-makes the runs of ``fedeas reproduce table1`` that are not among the results, and keeps them there. Started again, it
-goes on. Processes share a GPU best through NVIDIA's Multi-Process Service; without it they take turns.
+makes the runs of ``python -m reproduction table1`` that are not among the results, and keeps them there. The same
+command resumes it. Processes share a GPU best through NVIDIA's Multi-Process Service; without it they take turns.
 """
 
 from __future__ import annotations
@@ -25,9 +25,8 @@ from fedeas.runs.store import RunStore
 from reproduction.artefacts import artefacts
 from reproduction.estimate import estimate
 from reproduction.profiles import PROFILES
-from reproduction.reproduction import Places, keep_all
+from reproduction.reproduction import RESULTS, Places, Reproduction
 from reproduction.studies import PROTOCOLS, study
-from reproduction.workbook import Workbook
 
 
 def make_runs(
@@ -90,13 +89,13 @@ def main() -> None:
     places = Places(given.runs, given.results, keeps=True)
     make_folder(given.runs)
     make_folder(given.results)
-    book = Workbook(study(given.profile, given.protocol), places.scan())
-    configs = selected(book.configs(artefacts(given.name), given.seeds), given.only)
-    keep_all(configs, book.results, places)  # an earlier start may have been killed before it kept them
-    wanted = [on_device(config, given.device, given.data_root) for config in book.missing(configs)]
+    book = Reproduction(study(given.profile, given.protocol), places.scan(), artefacts(given.name), given.seeds)
+    configs = selected(book.configs(), given.only)
+    places.keep(configs, book.results)  # an earlier start may have been killed before it kept them
+    wanted = [on_device(config, given.device, given.data_root) for config in configs if not book.results.has(config)]
     print(f"{len(wanted)} runs{_time_for(wanted)}", flush=True)
     end = time.time() + 60 * given.minutes
-    make_runs(wanted, given.runs, end, given.processes, lambda config: keep_all([config], places.scan(), places))
+    make_runs(wanted, given.runs, end, given.processes, lambda config: places.keep([config], places.scan()))
 
 
 def _time_for(configs: Sequence[RunConfig]) -> str:
@@ -108,7 +107,7 @@ def _time_for(configs: Sequence[RunConfig]) -> str:
 def parser() -> argparse.ArgumentParser:
     """The options of the command."""
     asked = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    asked.add_argument("name", help="what `fedeas reproduce` calls it")
+    asked.add_argument("name", help="what `python -m reproduction` calls it")
     asked.add_argument("--profile", default="full", choices=list(PROFILES))
     asked.add_argument("--protocol", default="clean", choices=list(PROTOCOLS))
     asked.add_argument("--seeds", type=int, default=1)
@@ -117,7 +116,7 @@ def parser() -> argparse.ArgumentParser:
     asked.add_argument("--processes", type=int, default=1)
     asked.add_argument("--minutes", type=float, default=600)
     asked.add_argument("--runs", type=Path, default=Path("runs"))
-    asked.add_argument("--results", type=Path, default=Path("results"))
+    asked.add_argument("--results", type=Path, default=RESULTS)
     asked.add_argument("--data-root")
     return asked
 

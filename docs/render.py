@@ -2,11 +2,11 @@
 
 A block looks like this, and everything between its two lines is replaced by the command's output:
 
-    <!-- $ fedeas reproduce counts --markdown -->
+    <!-- $ python -m reproduction counts --markdown -->
     <!-- end -->
 
 Between `tried` and `end` stands what `make soak` did, between `fuzzed` and `end` what `make fuzz` did, and between
-`code FILE` and `end` the code of an example.
+`code FILE` and `end` the code of an example, between `measured NAME` and `end` a table of benchmarks/results.
 """
 
 from __future__ import annotations
@@ -25,34 +25,54 @@ ROOT = Path(__file__).resolve().parent.parent
 PAGES = [ROOT / "README.md", ROOT / "weights" / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 TRIED = re.compile(r"(<!-- tried -->\n).*?(<!-- end -->)", re.DOTALL)
 FUZZED = re.compile(r"(<!-- fuzzed -->\n).*?(<!-- end -->)", re.DOTALL)
-BLOCK = re.compile(r"(<!-- \$ fedeas (?P<command>.*?) -->\n).*?(<!-- end -->)", re.DOTALL)
+BLOCK = re.compile(
+    r"(<!-- \$ (?P<command>(fedeas|python -m reproduction) .*?) -->\n).*?(?P<end><!-- end -->)", re.DOTALL
+)
+MEASURED = re.compile(r"(<!-- measured (?P<name>\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
 CODE = re.compile(r"(<!-- code (?P<path>\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
 def output_of(command: str) -> str:
-    """What the command prints, as Markdown."""
-    from fedeas.cli import main
+    """What the command prints, as Markdown; the study's commands run where no other runs are."""
+    from fedeas.cli import main as fedeas
+    from reproduction.command import main as reproduction
 
     os.environ["COLUMNS"] = "100"
-    printed = io.StringIO()
-    with contextlib.redirect_stdout(printed), contextlib.suppress(SystemExit):
-        main(shlex.split(command))
+    study, _, of_study = command.partition("python -m reproduction ")
+    printed, main = io.StringIO(), reproduction if of_study else fedeas
+    with (
+        TemporaryDirectory() as empty,
+        contextlib.chdir(empty if of_study else "."),
+        contextlib.redirect_stdout(printed),
+        contextlib.suppress(SystemExit),
+    ):
+        main(shlex.split(of_study or study.removeprefix("fedeas ")))
     text = "\n".join(line.rstrip() for line in printed.getvalue().strip("\n").splitlines())
-    return f"{text}\n" if "--markdown" in command else f"\n```text\n$ fedeas {command}\n{text}\n```\n\n"
+    return f"{text}\n" if "--markdown" in command else f"\n```text\n$ {command}\n{text}\n```\n\n"
 
 
 def rendered(page: str) -> str:
     """The page with every block filled in anew."""
     page = CODE.sub(lambda block: block[1] + code_of(block["path"]) + block[3], page)
+    page = MEASURED.sub(lambda block: block[1] + measured(block["name"]) + block[3], page)
     page = TRIED.sub(lambda block: block[1] + tried() + block[2], page)
     page = FUZZED.sub(lambda block: block[1] + fuzzed() + block[2], page)
-    return BLOCK.sub(lambda block: block[1] + output_of(block["command"]) + block[3], page)
+    return BLOCK.sub(lambda block: block[1] + output_of(block["command"]) + block["end"], page)
 
 
 def code_of(path: str) -> str:
     """The code of an example, without its docstring."""
     _, _, code = (ROOT / path).read_text().partition("from __future__ import annotations\n")
     return f"\n```python\n{code.strip()}\n```\n\n"
+
+
+def measured(name: str) -> str:
+    """What a benchmark measured, as a table."""
+    found = json.loads((ROOT / "benchmarks" / "results" / f"{name}.json").read_text())
+    lines = [f"| {' | '.join(map(str, row.values()))} |" for row in found["rows"]]
+    head = f"| {found['question']} | {' | '.join(list(found['rows'][0])[1:])} |"
+    rule = "|---|" + "---:|" * (len(found["rows"][0]) - 1)
+    return "\n".join(["", head, rule, *lines, "", f"On {found['machine']['processor']}.", "", ""])
 
 
 def tried() -> str:
@@ -102,31 +122,28 @@ def shrink(figure: Path, image: Path) -> None:
 def draw_plans(folder: Path) -> None:
     """The figures that need label counts alone."""
     from fedeas.cli import main as fedeas
-    from fedeas.views import figures as plots
     from reproduction.figures.counts import COUNT_FIGURES
+    from reproduction.figures.style import save_all
 
-    for name, draw in COUNT_FIGURES.items():
-        plots.save(draw(), folder / f"{name}.png")
+    save_all([(name, draw()) for name, draw in COUNT_FIGURES.items()], folder)
     with contextlib.suppress(SystemExit), contextlib.redirect_stdout(io.StringIO()):
         fedeas(["plan", "--example", "--plot", str(folder / "plan.png")])
 
 
 def draw_results(folder: Path) -> None:
-    """The figures of docs/results.md and docs/beyond.md, from the finished runs in results/ alone."""
-    from fedeas.views import figures as plots
+    """The figures of docs/results.md and docs/beyond.md, from the finished runs that are kept."""
     from reproduction.figures.gains import gains_figure
     from reproduction.figures.gallery import figures, overview
+    from reproduction.figures.style import save_all
     from reproduction.findings import all_findings
+    from reproduction.reproduction import RESULTS, Reproduction
     from reproduction.results import Results
     from reproduction.studies import study
-    from reproduction.workbook import Workbook
 
-    found = Results([ROOT / "results"])
-    plots.save(overview(found), folder / "results-overview.png")
-    plots.save(gains_figure(all_findings(found)), folder / "beyond-gains.png")
+    found = Results([RESULTS])
+    save_all([("results-overview", overview(found)), ("beyond-gains", gains_figure(all_findings(found)))], folder)
     for artefact in ("references", "fig4"):
-        for name, figure in figures(artefact, Workbook(study("full", "clean"), found)):
-            plots.save(figure, folder / f"{name}.png")
+        save_all(figures(artefact, Reproduction(study("full", "clean"), found)), folder)
 
 
 if __name__ == "__main__":

@@ -1,8 +1,4 @@
-"""The paper's numbers, and its tables and figures filled with our results.
+"""The paper's study: its numbers, and its tables and figures filled with our results.
 
-`reproduction.reproduce("table1", profile="smoke")` makes the missing runs of a table and returns the table.
+``python -m reproduction table1`` makes the missing runs of a table and shows it.
 """
-
-from reproduction.reproduction import Places, Reproduction, reproduce
-
-__all__ = ["Places", "Reproduction", "reproduce"]

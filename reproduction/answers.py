@@ -1,4 +1,4 @@
-"""The questions behind ``fedeas reproduce beyond``, and what all its experiments together answer."""
+"""The questions behind ``python -m reproduction beyond``, and what all its experiments together answer."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from functools import cache
 from statistics import mean
 from typing import NamedTuple
 
-from fedeas.core.sentences import listed, markdown_table
-from fedeas.runs.comparison import Difference, Verdict, signed
-from reproduction.beyond import BALANCED_TITLE, LARGEST, SERVER, WHOLE
+from fedeas.runs import Difference, Verdict
+from reproduction.beyond import BALANCED_TITLE, LARGEST, WHOLE
 from reproduction.findings import BALANCED, EQUAL_STEPS, LEGEND, NOTHING, Compared, Findings, marked, verdict_among
 from reproduction.methods import FEDAVG
+from reproduction.text import listed, markdown_table, signed
 
 STEPS = f", {EQUAL_STEPS}"
 """Ends the name of a method that is compared at equal steps."""
@@ -34,7 +34,6 @@ QUESTIONS = (
         "If each client has its own images: is an allocation needed, not equal numbers?", ("Uniform",), "Yes", "No"
     ),
     Question("Are synthetic images needed?", (FEDAVG.title, f"{FEDAVG.title}, {BALANCED_TITLE}"), "Yes", "No"),
-    Question("Must clients have them, or only the server?", (SERVER,), "The clients", "The server"),
     Question("Is another allocation of as many images better?", ("Greedy", "KL"), "No", "Yes"),
     Question("Does balanced softmax help, beside the images?", BALANCED, "No", "Yes"),
     Question("Is one pool for all clients better, just large enough for each of them?", FITTING, "No", "Yes"),
@@ -43,7 +42,7 @@ QUESTIONS = (
     Question("Also with equally many training steps?", (f"{WHOLE}{STEPS}",), "No", "Yes"),
 )
 METHODS = tuple(name for question in QUESTIONS for name in question.methods)
-USES = tuple(name for name in METHODS if not name.startswith(FEDAVG.title) and name != SERVER)
+USES = tuple(name for name in METHODS if not name.startswith(FEDAVG.title))
 """The methods that give images to clients."""
 NOT_SHOWN = "Not shown"
 MIXED = "It depends"
@@ -75,7 +74,8 @@ def overall(found: Findings) -> dict[str, Overall]:
         values = [each.by_seed for each in comparisons_of(found, name)]
         if (difference := mean_of(values)) is not None:
             complete = len(values) == len(tables) and difference.seeds >= found.planned_seeds
-            means[name] = Overall(difference, verdict_among(len(planned), difference, complete), len(values))
+            verdict = verdict_among(len(planned) + bool(found.tried), difference, complete)
+            means[name] = Overall(difference, verdict, len(values))
     return means
 
 
@@ -109,63 +109,48 @@ def answer(question: Question, experiments: Sequence[Findings]) -> str:
 
 def goal(experiments: Sequence[Findings]) -> str:
     """Which methods gain the goal over experiments, with an interval above zero, and what they gain at equal steps."""
-    reached = [name for name in METHODS if not name.endswith(STEPS) and _reaches_goal(experiments, name)]
-    lines = [
-        "; ".join([f"{name}: {next(mean_text(experiments, name))}", *_at_equal_steps(experiments, name)])
-        for name in reached
-    ]
-    return "\n  - ".join(["**Yes**" if reached else f"**{NOT_SHOWN}**", *lines])
+    lines = list[str]()
+    for name in METHODS:
+        found = mean_of_experiments(experiments, name)
+        if found and not name.endswith(STEPS) and found.mean >= GOAL and found.verdict is Verdict.HIGHER:
+            lines.append(
+                "; ".join([f"{name}: {next(mean_text(experiments, name))}", *_at_equal_steps(experiments, name)])
+            )
+    return "\n  - ".join(["**Yes**" if lines else f"**{NOT_SHOWN}**", *lines])
 
 
 def _at_equal_steps(experiments: Sequence[Findings], method: str) -> Iterator[str]:
     """What a method gains with all steps and with equal ones, in the experiments that have both."""
     pairs = [[whole_difference(each, name) for name in (method, method + STEPS)] for each in clean(experiments)]
     both = [(usual.mean, control.mean) for usual, control in pairs if usual and control]
-    usual, control, lost = (
-        Difference.of(values)
-        for values in ([one for one, _ in both], [other for _, other in both], [other - one for one, other in both])
-    )
-    if usual is not None and control is not None and lost is not None and lost.interval is not None:
-        texts = (mean_cell(each) for each in (usual, control, lost))
+    means = [Difference.of(values) for values in zip(*((one, other, other - one) for one, other in both), strict=True)]
+    texts = [mean_cell(each) for each in means]
+    if all(texts) and texts:
         yield "on the {} with {}: {} with all steps, {} with equal ones, so {}".format(len(both), EQUAL_STEPS, *texts)
-
-
-def _reaches_goal(experiments: Sequence[Findings], method: str) -> bool:
-    found = mean_of_experiments(experiments, method)
-    return found is not None and found.mean >= GOAL and found.verdict is Verdict.HIGHER
 
 
 def _short(question: Question, experiments: Sequence[Findings]) -> str:
     """What some experiment shows while none shows the opposite, be it at one budget; with their number if few do."""
     lower, higher = (_shown(question.methods, experiments, verdict) for verdict in (Verdict.LOWER, Verdict.HIGHER))
-    if any(lower) and any(higher):
-        return MIXED
-    if not any(lower) and not any(higher):
-        return NOT_SHOWN
-    word, found = (question.if_lower, lower) if any(lower) else (question.if_higher, higher)
+    if any(lower) == any(higher):
+        return MIXED if any(lower) else NOT_SHOWN
+    word, (whole, _) = (question.if_lower, lower) if any(lower) else (question.if_higher, higher)
     judged = sum(any(_is_judged(each, method) for method in question.methods) for each in experiments)
-    if not found.whole:
+    if not whole:
         return f"{word}, at single budgets only"
-    if 2 * len(found.whole) > judged:
-        return word
-    return f"{word}, in {len(found.whole)} of {judged} experiments; not shown in the others"
-
-
-class Places(NamedTuple):
-    """The experiments that show something over all budgets, and those that do only at some budgets, with these."""
-
-    whole: list[str]
-    partly: list[str]
-
-
-def _shown(methods: Sequence[str], experiments: Sequence[Findings], verdict: Verdict) -> Places:
-    """Where one of these methods has this verdict."""
-    found = {each.title: [where_shown(each, method, verdict) for method in methods] for each in experiments}
-    partly = {title: [at for at in places if at] for title, places in found.items() if "" not in places}
-    return Places(
-        [title for title, places in found.items() if "" in places],
-        [title + at for title, places in partly.items() for at in places],
+    return (
+        word if 2 * len(whole) > judged else f"{word}, in {len(whole)} of {judged} experiments; not shown in the others"
     )
+
+
+def _shown(methods: Sequence[str], experiments: Sequence[Findings], verdict: Verdict) -> tuple[list[str], list[str]]:
+    """The experiments in which one of these methods has this verdict over all budgets, or only at those named."""
+    whole, partly = list[str](), list[str]()
+    for each in experiments:
+        places = [where_shown(each, method, verdict) for method in methods]
+        whole += [each.title] if "" in places else []
+        partly += [] if "" in places else [each.title + at for at in places if at]
+    return whole, partly
 
 
 def _is_judged(found: Findings, method: str) -> bool:
@@ -175,24 +160,20 @@ def _is_judged(found: Findings, method: str) -> bool:
 
 def _evidence(method: str, experiments: Sequence[Findings]) -> str:
     """In which experiments a method is lower or higher than FedEAS, and its mean; empty if nothing can be said yet."""
-    judged = sum(_is_judged(each, method) for each in experiments)
-    shown = {verdict: _shown([method], experiments, verdict) for verdict in (Verdict.LOWER, Verdict.HIGHER)}
-    parts = [text for verdict, places in shown.items() for text in _places_text(verdict, places, judged)]
+    judged, parts = sum(_is_judged(each, method) for each in experiments), list[str]()
+    for verdict in (Verdict.LOWER, Verdict.HIGHER):
+        whole, partly = _shown([method], experiments, verdict)
+        if whole:
+            named = f", on {listed(whole)}" if len(whole) <= FEW else ""
+            parts.append(f"{verdict} than FedEAS in {len(whole)} of {judged} experiments{named}")
+        elif partly:
+            parts.append(f"{verdict} than FedEAS in no experiment on the mean over budgets")
+        if partly:
+            parts.append(f"at single budgets {'also ' * bool(whole)}{verdict} on {listed(partly)}")
     if not parts and judged:
         parts = [f"no difference to FedEAS is shown in {judged} experiments"]
     parts = [*mean_text(experiments, method), *parts]
     return f"{method}: {'; '.join(parts)}" if parts else ""
-
-
-def _places_text(verdict: Verdict, places: Places, judged: int) -> Iterator[str]:
-    """The experiments with a verdict, counted, and named if they are few; and single budgets."""
-    if places.whole:
-        named = f", on {listed(places.whole)}" if len(places.whole) <= FEW else ""
-        yield f"{verdict} than FedEAS in {len(places.whole)} of {judged} experiments{named}"
-    elif places.partly:
-        yield f"{verdict} than FedEAS in no experiment on the mean over budgets"
-    if places.partly:
-        yield f"at single budgets {'also ' * bool(places.whole)}{verdict} on {listed(places.partly)}"
 
 
 def mean_text(experiments: Sequence[Findings], method: str) -> Iterator[str]:
@@ -258,53 +239,38 @@ def answers_markdown(experiments: Sequence[Findings]) -> str:
         return NOTHING
     lines = [f"- Does another use of at most as many images gain a point or more over FedEAS? {goal(begun)}"]
     lines += [f"- {question.asks} {answer(question, begun)}" for question in QUESTIONS]
-    datasets = dict.fromkeys(each.dataset for each in begun)
     tables = {"**Experiments with the clean protocol**": _means(begun)}
-    for name in datasets:
+    for name in dict.fromkeys(each.dataset for each in begun):
         own = [each for each in begun if each.dataset == name]
-        tables[_heading(own)] = _differences(own)
+        setups = dict.fromkeys(each.setup for each in own if each.setup)  # which the paper's tables may not share
+        tables[f"**{name}**" + (f" ({'; '.join(setups)})" if setups else "")] = _differences(own)
     shown = [f"{title}\n\n{markdown_table(heads, rows)}" for title, (heads, *rows) in tables.items()]
     about = "Each cell is the mean over all budgets, or over those that have been run. Answers count the experiments "
     about += "that have all runs of a method."
     return "\n\n".join(["\n".join(lines), *shown, f"{LEGEND} {about}"])
 
 
-def _heading(experiments: Sequence[Findings]) -> str:
-    """A dataset with the network and the images of its experiments, which the paper's tables may not share."""
-    setups = dict.fromkeys(each.setup for each in experiments if each.setup)
-    return f"**{experiments[0].dataset}**" + (f" ({'; '.join(setups)})" if setups else "")
-
-
 def _means(experiments: Sequence[Findings]) -> list[list[str]]:
     """A row for each method that has a mean over experiments."""
     rows = [["instead of FedEAS", "experiments", "mean over experiments (95 %)", "over datasets (95 %)"]]
     for name in METHODS:
+        found = _by_dataset(experiments, name)
         means = [mean_cell(of(experiments, name)) for of in (mean_of_experiments, mean_of_datasets)]
-        rows += [[name, _how_many(experiments, name), *means]] if any(means) else []
+        rows += [[name, f"{sum(map(len, found.values()))} on {len(found)} datasets", *means]] if any(means) else []
     return rows
-
-
-def _how_many(experiments: Sequence[Findings], method: str) -> str:
-    """The experiments and datasets of the means."""
-    found = _by_dataset(experiments, method)
-    return f"{sum(map(len, found.values()))} on {len(found)} datasets"
 
 
 def _differences(experiments: Sequence[Findings]) -> list[list[str]]:
     """A row for each method that has been compared, a column for each experiment, and how many seeds these have."""
     rows = [["instead of FedEAS", *(each.setting for each in experiments)]]
     for name in METHODS:
-        cells = [_cell(each, name) for each in experiments]
+        cells = list[str]()
+        for found in experiments:
+            each = overall(found).get(name)
+            partly = f" ({each.budgets} of {found.budgets} budgets)" if each and each.budgets < found.budgets else ""
+            cells.append(f"{marked(each.difference, each.verdict)}{partly}" if each else "")
         rows += [[name, *cells]] if any(cells) else []
     return [*rows, ["seeds", *(each.seeds for each in experiments)]]
-
-
-def _cell(found: Findings, method: str) -> str:
-    each = overall(found).get(method)
-    if each is None:
-        return ""
-    partly = f" ({each.budgets} of {found.budgets} budgets)" if each.budgets < found.budgets else ""
-    return f"{marked(each.difference, each.verdict)}{partly}"
 
 
 def mean_cell(found: Difference | None) -> str:

@@ -8,17 +8,13 @@ from typing import NamedTuple
 
 import numpy as np
 
+from fedeas import FedEAS
 from fedeas.config import RunConfig
-from fedeas.core.sentences import listed
-from fedeas.planning import scores
-from fedeas.planning.policies import FedEAS
-from fedeas.planning.policies.pool import images_each
 from reproduction.measures import accuracy, final, steps
 from reproduction.methods import FEDAVG, FEDEAS, Method, at_one_budget
 from reproduction.profiles import HELD_OUT
 from reproduction.published import Setting
-from reproduction.run_plans import allocation_of, counts_of
-from reproduction.studies import Study
+from reproduction.studies import Study, plan_of
 from reproduction.table_spec import Cell, Sheet, generated, imbalance_removed, minus, placed
 
 BALANCED = "balanced-softmax"
@@ -30,19 +26,14 @@ GAUSSIAN = "FedEAS, Gaussian images"
 GENERATED = "FedEAS, generated images"
 REAL = "FedEAS, real images"
 CEILING = "Central training"
-ROUND_BIAS = "RoundBias"
-FURTHER_LOSSES = {"FedLC": "fedlc", "FedRS": "fedrs"}
 _APART = (
     "For generated and real images, a part of the training images goes to no client: the real ones. Neither is ranked."
 )
-_FURTHER = f"{listed([*FURTHER_LOSSES, ROUND_BIAS])} were compared last and are not ranked."
 ASIDE = {
     DISJOINT: "With disjoint images no two clients get the same one, as long as there are enough; they are not ranked.",
     GAUSSIAN: "Gaussian images come from a generator that was fitted to all training images; they are not ranked.",
     GENERATED: _APART,
     REAL: _APART,
-    **{f"{title}, {loss}": _FURTHER for title in (FEDAVG.title, FEDEAS.title) for loss in FURTHER_LOSSES},
-    ROUND_BIAS: _FURTHER,
     CEILING: f"{CEILING} has all real images in one place and is not ranked.",
 }
 """Methods that answer side questions, with a note for each: they are run and shown, but not among the planned
@@ -50,8 +41,6 @@ comparisons, which verdicts and advice rest on."""
 
 WHOLE = "Pool to the mean, whole budget"
 LARGEST = "Pool to the largest class"
-SERVER = "The images at the server"
-SERVER_EPOCHS = 20
 
 
 def methods_at(study: Study, where: Setting, beta: float) -> dict[str, Method]:
@@ -70,8 +59,6 @@ def methods_at(study: Study, where: Setting, beta: float) -> dict[str, Method]:
         replace(pool, title=WHOLE, generator=_whole_pool(study, where, pool, ours)),
         Method(LARGEST, policy=f"pool(distinct={budget}, fill=max)", generator=SHARED),
         *map(_balanced, (ours, kl, pool)),
-        replace(ours, title=SERVER, server_epochs=SERVER_EPOCHS),
-        *(_further(where, ours) if beta in study.profile.further_betas and study.protocol == "clean" else []),
         *_with_other_images(study, ours),
     ]
     return {method.title: method for method in methods}
@@ -79,25 +66,14 @@ def methods_at(study: Study, where: Setting, beta: float) -> dict[str, Method]:
 
 def _whole_pool(study: Study, where: Setting, pool: Method, budget: Method) -> str:
     """A pool with as many images of each class as the budget has; the plain one if some client needs more of them."""
-    plan, images = (allocation_of(study.config(where, method)) for method in (pool, budget))
-    each = images_each(plan.n, images.total)
-    return f"shared(of={{generator}}, each={each})" if each else SHARED
+    plan, images = (plan_of(study.config(where, method)) for method in (pool, budget))
+    each = images.total // plan.n.shape[1]
+    return f"shared(of={{generator}}, each={each})" if each >= max(1, plan.n.max()) else SHARED
 
 
 def _without_images(study: Study) -> list[Method]:
     central = [replace(FEDAVG, title=CEILING, central=True)] if study.protocol == "clean" else []
     return [FEDAVG, _balanced(FEDAVG), replace(FEDAVG, title=SAMPLING, sampling="balanced"), *central]
-
-
-def _further(where: Setting, ours: Method) -> list[Method]:
-    """The other losses that know the counts, without images and with those of FedEAS, and one more allocation."""
-    policy = f"round-bias(budget={ours.policy}, participation={where.participation})"
-    losses = [
-        replace(method, title=f"{method.title}, {name}", loss=loss)
-        for method in (FEDAVG, ours)
-        for name, loss in FURTHER_LOSSES.items()
-    ]
-    return [*losses, Method(ROUND_BIAS, policy=policy)]
 
 
 def _with_other_images(study: Study, ours: Method) -> list[Method]:
@@ -198,31 +174,21 @@ def _sheet(study: Study, where: Setting, compared: Comparison) -> Sheet:
     )  # fmt: skip
     rows = {title: _row(run, base) for title, run in compared.runs.items()}
     title = study.heading(f"The images of FedEAS with beta = {compared.beta:g}{how}", where)
-    share = scores.synthetic_share(counts_of(base), allocation_of(base))
+    share = plan_of(base).summary.synthetic_share
     note = f"FedEAS's images are {100 * share:.0f} % of the data that it trains on. "
     note += "An image of a pool is made once and placed at many clients."
     if study.profile.places_real_images:
         note += " Images made are the different real images that a method uses."
-    if SERVER in compared.runs:
-        note += f" The server trains for {_server_steps(compared.runs[SERVER]):,} more steps before the first round."
     notes = dict.fromkeys(about for name, about in ASIDE.items() if name in compared.runs)
     note = " ".join([note, *notes])
     return Sheet(title, columns, rows, ranked=(study.level,), aside=tuple(ASIDE), note=note, by_method=True)
-
-
-def _server_steps(run: RunConfig) -> int:
-    """Steps of the server, which passes over all images several times."""
-    whole, rest = divmod(allocation_of(run).total, run.train.batch_size)
-    return run.train.server_epochs * (whole + (rest > 1))  # a last batch of one image is left out
 
 
 def _first_alike(runs: Sequence[RunConfig]) -> RunConfig:
     """The first run with the images of the last one: a pool that is full at a smaller budget is run only once."""
     *_, last = runs
     return next(
-        run
-        for run in runs
-        if run.generator == last.generator and np.array_equal(allocation_of(run).n, allocation_of(last).n)
+        run for run in runs if run.generator == last.generator and np.array_equal(plan_of(run).n, plan_of(last).n)
     )
 
 

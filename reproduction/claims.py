@@ -6,17 +6,14 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from decimal import ROUND_HALF_UP, Decimal
 from enum import StrEnum
+from itertools import groupby
 
 import numpy as np
 
-from fedeas.data.partition import paper_replay
-from fedeas.planning import scores
-from fedeas.planning.beta import beta_for_total, select_beta
-from fedeas.planning.counts import Allocation, LabelCounts
-from fedeas.planning.policies import FedEAS, FullBalance, Uniform
-from fedeas.planning.policies.base import spread_evenly
+import fedeas
+from fedeas import Allocation, FedEAS, FullBalance, LabelCounts, Uniform, beta_for_total, select_beta
 from reproduction.methods import ABLATION
-from reproduction.published import Fact, FullRow, Row, Setting, example_counts, published, recorded
+from reproduction.published import Fact, Row, Setting, example_counts, published, recorded
 
 Number = int | float
 Numbers = dict[str, Callable[[], Number]]
@@ -68,29 +65,63 @@ class Claim:
 
 def count_claims(slow: bool = False) -> list[Claim]:
     """All claims, in the order of the paper; with `slow`, also redraw the partition that takes 10,826 draws."""
-    facts = _from_counts("Facts of CIFAR-10, K=20, alpha=0.1", published().facts)
-    more = (
-        replace(claim, is_printed=False)
-        for claim in _from_counts("Not printed, recorded with the partition", recorded().facts)
-    )
-    policies, totals = [FedEAS(float(beta)) for beta in published().beta_sweep.beta], published().beta_sweep.total
-    sweep = _totals_on_the_example("Beta sweep", "supplement F", policies, totals)
-    parts = _totals_on_the_example("Budget-factor ablation", "Table 2", ABLATION.values(), published().ablation.total)
-    return [*_totals(), *sweep, *parts, *facts, *_efficiency(), *_as_printed(), *more, *_partitions(slow)]
+    paper, counts, totals, sweep = published(), example_counts(), published().totals, published().beta_sweep
+    usual, betas = FedEAS(float(totals.beta)), [FedEAS(float(beta)) for beta in sweep.beta]
+    claims = [
+        Claim(
+            "Samples generated",
+            f"{policy.spec}, {where.title}",
+            "Table 1",
+            number,
+            policy.allocate(where.counts()).total,
+        )
+        for policy, row in ((usual, totals.fedeas), (FullBalance(), totals.full_balance))
+        for where, number in _cells(row)
+    ]
+    for group, table, policies, row in (
+        ("Beta sweep", "supplement F", betas, sweep.total),
+        ("Budget-factor ablation", "Table 2", ABLATION.values(), paper.ablation.total),
+    ):
+        pairs = zip(policies, row, strict=True)
+        claims += [Claim(group, each.spec, table, number, each.allocate(counts).total) for each, number in pairs]
+    claims += _from_counts("Facts of CIFAR-10, K=20, alpha=0.1", paper.facts)
+    for name, accuracies, etas in (
+        ("fedeas", sweep.fedeas, sweep.fedeas_eta),
+        ("uniform", sweep.uniform, sweep.uniform_eta),
+    ):
+        for policy, beta, level, eta in zip(betas, sweep.beta, accuracies, etas, strict=True):
+            claims.append(_efficiency(f"{name}, beta={beta}", level, policy, eta))
+    claims.append(_efficiency("full-balance", sweep.full_balance, FullBalance(), sweep.full_balance_eta))
+    letter, literal = iter(recorded().as_printed), FedEAS(float(totals.beta), fill="all")
+    for where, number in _cells(totals.fedeas):  # the totals of Eq. (gen) as printed, which the tables do not follow
+        why = "" if next(letter) == number else "the tables fill only classes below the client's mean"
+        total = literal.allocate(where.counts()).total
+        claims.append(Claim("Eq. (gen) to the letter", f"{literal.spec}, {where.title}", "Table 1", number, total, why))
+    more = _from_counts("Not printed, recorded with the partition", recorded().facts)
+    return [*claims, *(replace(claim, is_printed=False) for claim in more), *_partitions(slow)]
 
 
-def _totals() -> Iterator[Claim]:
-    totals = published().totals
-    fedeas = FedEAS(float(totals.beta))
-    for policy, row in ((fedeas, totals.fedeas), (FullBalance(), totals.full_balance)):
-        for setting, printed in _cells(row):
-            ours = policy.allocate(setting.counts()).total
-            yield Claim("Samples generated", f"{policy.spec}, {setting.title}", "Table 1", printed, ours)
+def _efficiency(where: str, accuracy: Decimal, policy: FedEAS | FullBalance, eta: Decimal) -> Claim:
+    """Eta from the paper's accuracies and our totals."""
+    total = policy.allocate(example_counts()).total
+    ours = fedeas.accuracy_per_thousand(float(accuracy - published().beta_sweep.fedavg), total)
+    return Claim("Efficiency eta, accuracies as printed", where, "supplement F", eta, ours)
 
 
-def _totals_on_the_example(group: str, where: str, policies: Iterable[FedEAS], totals: FullRow) -> Iterator[Claim]:
-    for policy, printed in zip(policies, totals, strict=True):
-        yield Claim(group, policy.spec, where, printed, policy.allocate(example_counts()).total)
+def claims_markdown(claims: Iterable[Claim]) -> str:
+    """Our numbers beside the paper's, a table for each group."""
+    lines = []
+    for (group, is_printed), members in groupby(claims, key=lambda claim: (claim.group, claim.is_printed)):
+        source = "paper" if is_printed else "recorded"
+        lines += [f"### {group}", "", f"| what | where | {source} | ours | |", "|---|---|---:|---:|---|"]
+        for claim in members:
+            verdict = f"{claim.status}: {claim.why}" if claim.why else str(claim.status)
+            digits = -int(claim.paper.as_tuple().exponent) + 2  # two more than the paper if the numbers differ
+            ours = f"{claim.ours:,}" if claim.ours == claim.paper else f"{claim.ours:,.{digits}f}"
+            ours = f"{int(claim.ours):,}" if float(claim.ours).is_integer() else ours
+            lines.append(f"| {claim.says} | {claim.where} | {claim.paper:,} | {ours} | {verdict} |")
+        lines.append("")
+    return "\n".join(lines)
 
 
 def _from_counts(group: str, facts: tuple[Fact, ...]) -> Iterator[Claim]:
@@ -99,38 +130,13 @@ def _from_counts(group: str, facts: tuple[Fact, ...]) -> Iterator[Claim]:
         yield Claim(group, fact.says, fact.where or "-", fact.value, numbers[fact.id](), fact.disagrees)
 
 
-def _efficiency() -> Iterator[Claim]:
-    """Eta from the paper's accuracies and our totals."""
-    sweep, counts = published().beta_sweep, example_counts()
-    totals = [FedEAS(float(beta)).allocate(counts).total for beta in sweep.beta]
-    for name, accuracies, etas in (
-        ("fedeas", sweep.fedeas, sweep.fedeas_eta),
-        ("uniform", sweep.uniform, sweep.uniform_eta),
-    ):
-        for beta, accuracy, eta, total in zip(sweep.beta, accuracies, etas, totals, strict=True):
-            ours = scores.accuracy_per_thousand(float(accuracy - sweep.fedavg), total)
-            yield Claim("Efficiency eta, accuracies as printed", f"{name}, beta={beta}", "supplement F", eta, ours)
-    ours = scores.accuracy_per_thousand(float(sweep.full_balance - sweep.fedavg), FullBalance().allocate(counts).total)
-    yield Claim("Efficiency eta, accuracies as printed", "full-balance", "supplement F", sweep.full_balance_eta, ours)
-
-
-def _as_printed() -> Iterator[Claim]:
-    """The totals of Eq. (gen) as printed, which the paper's tables do not follow."""
-    policy = FedEAS(float(published().totals.beta), fill="all")
-    letter = iter(recorded().as_printed)
-    for setting, printed in _cells(published().totals.fedeas):
-        why = "" if next(letter) == printed else "the tables fill only classes below the client's mean"
-        ours = policy.allocate(setting.counts()).total
-        yield Claim("Eq. (gen) to the letter", f"{policy.spec}, {setting.title}", "Table 1", printed, ours, why)
-
-
 def _partitions(slow: bool) -> Iterator[Claim]:
     """Redraw the partitions: they must equal the shipped counts, after the recorded number of draws."""
     for setting, draws in zip(published().settings, recorded().draws, strict=True):
         if slow or draws <= QUICK_DRAWS:
-            replay = paper_replay(setting.dataset, setting.clients, float(setting.alpha))
-            same = np.array_equal(replay.counts.n, setting.counts().n)
-            ours = replay.recipe["draws"] if same else 0
+            drawn = fedeas.partition(setting.config, images=False)
+            same = np.array_equal(drawn.counts.n, setting.counts().n)
+            ours = drawn.partition.recipe["draws"] if same else 0
             group = "Draws until the shipped partition comes out"
             yield Claim(group, setting.title, "-", Decimal(draws), ours, is_printed=False)
 
@@ -144,61 +150,16 @@ def _cells(row: Row) -> Iterator[tuple[Setting, Decimal]]:
 def _numbers_of(counts: LabelCounts) -> Numbers:
     """The facts of one partition, by their ids in the data files."""
     policy = FedEAS(float(published().totals.beta))
-    plan = policy.allocate(counts)
-    return {
-        **_concentration(counts, plan),
-        **_full_balance(counts, plan),
-        **_against_even_spread(counts, plan),
-        **_beta_and_budgets(counts, policy, plan),
-        **_ablation(counts),
-        **_sizes(counts, plan),
-    }
-
-
-def _concentration(counts: LabelCounts, plan: Allocation) -> Numbers:
-    """Section 2.2 and Fig. 2(a): how much imbalance the plan removes, and at how few clients it is."""
-    return {
-        "top-imbalance": lambda: 100 * float(scores.concentration(counts, plan).imbalance[4]),
-        "top-budget": lambda: 100 * float(scores.concentration(counts, plan).budget[4]),
-        "removed": lambda: 100 * scores.imbalance_removed(counts, plan),
-        "negative-pairs": lambda: int(scores.negative_gain(counts).sum()),
-    }
-
-
-def _full_balance(counts: LabelCounts, plan: Allocation) -> Numbers:
-    """Abstract and section 2.2: the plan beside one that balances every client."""
-    demand = FullBalance().allocate(counts)
-    return {
-        "full-balance-saving": lambda: 100 * (1 - plan.total / demand.total),
-        "full-balance-fraction": lambda: 100 * plan.total / demand.total,
-        "demand-least": lambda: int(demand.per_client.min()),
-        "demand-most": lambda: int(demand.per_client.max()),
-    }
-
-
-def _against_even_spread(counts: LabelCounts, plan: Allocation) -> Numbers:
-    """Section 2.2, Fig. 2(b) and supplement A: the plan beside an even spread of the same total."""
+    plan, demand = policy.allocate(counts), FullBalance().allocate(counts)
+    shares, negative = fedeas.concentration(counts, plan), fedeas.marginal_gain(counts) < 0
     uniform = Uniform(plan.total).allocate(counts)
-    class_major = Allocation(spread_evenly(plan.total, counts.n.size).reshape(counts.n.T.shape).T)
+    each, rest = divmod(plan.total, counts.n.size)
+    class_major = Allocation((each + (np.arange(counts.n.size) < rest)).reshape(counts.n.T.shape).T)
+    whole, without_entropy, linear = (each.allocate(counts).total for each in ABLATION.values())
+    real, synthetic = float(np.median(counts.sizes)), float(np.median(plan.per_client))
 
     def gap_to(other: Allocation) -> float:
-        return 100 * (scores.imbalance_removed(counts, plan) - scores.imbalance_removed(counts, other))
-
-    def at_negative_gain(allocation: Allocation) -> int:
-        return int(allocation.n[scores.negative_gain(counts)].sum())
-
-    return {
-        "uniform-gap": lambda: gap_to(uniform),
-        "uniform-negative": lambda: at_negative_gain(uniform),
-        "uniform-negative-share": lambda: 100 * at_negative_gain(uniform) / plan.total,
-        "uniform-each": lambda: plan.total // counts.n.size,
-        "class-major-negative": lambda: at_negative_gain(class_major),
-        "class-major-gap": lambda: gap_to(class_major),
-    }
-
-
-def _beta_and_budgets(counts: LabelCounts, policy: FedEAS, plan: Allocation) -> Numbers:
-    """Sections 3.1 and 4.3: which beta is admissible, and how unequal the clients' budgets are."""
+        return 100 * (fedeas.imbalance_removed(counts, plan) - fedeas.imbalance_removed(counts, other))
 
     def beta_of_the_grid() -> float:
         interval = select_beta(counts)
@@ -207,34 +168,40 @@ def _beta_and_budgets(counts: LabelCounts, policy: FedEAS, plan: Allocation) -> 
 
     def linear_ratio() -> float:
         beta = beta_for_total(FedEAS(gamma=1), counts, plan.total).beta
-        return scores.budget_ratio(FedEAS(beta, gamma=1).budgets(counts))
+        return fedeas.budget_ratio(FedEAS(beta, gamma=1).budgets(counts))
 
     return {
+        # Section 2.2 and Fig. 2(a): how much imbalance the plan removes, and at how few clients it is.
+        "top-imbalance": lambda: 100 * float(shares.imbalance[4]),
+        "top-budget": lambda: 100 * float(shares.budget[4]),
+        "removed": lambda: 100 * fedeas.imbalance_removed(counts, plan),
+        "negative-pairs": lambda: int(negative.sum()),
+        # Abstract and section 2.2: the plan beside one that balances every client.
+        "full-balance-saving": lambda: 100 * (1 - plan.total / demand.total),
+        "full-balance-fraction": lambda: 100 * plan.total / demand.total,
+        "demand-least": lambda: int(demand.per_client.min()),
+        "demand-most": lambda: int(demand.per_client.max()),
+        # Section 2.2, Fig. 2(b) and supplement A: the plan beside an even spread of the same total.
+        "uniform-gap": lambda: gap_to(uniform),
+        "uniform-negative": lambda: int(uniform.n[negative].sum()),
+        "uniform-negative-share": lambda: 100 * int(uniform.n[negative].sum()) / plan.total,
+        "uniform-each": lambda: plan.total // counts.n.size,
+        "class-major-negative": lambda: int(class_major.n[negative].sum()),
+        "class-major-gap": lambda: gap_to(class_major),
+        # Sections 3.1 and 4.3: which beta is admissible, and how unequal the clients' budgets are.
         "beta-lo": lambda: select_beta(counts).lo,
         "beta-hi": lambda: select_beta(counts).hi,
         "beta-grid": beta_of_the_grid,
         "no-admissible-beta": lambda: sum(not select_beta(each.counts()) for each in published().settings),
-        "budget-ratio": lambda: scores.budget_ratio(policy.budgets(counts)),
+        "budget-ratio": lambda: fedeas.budget_ratio(policy.budgets(counts)),
         "linear-ratio": linear_ratio,
-    }
-
-
-def _ablation(counts: LabelCounts) -> Numbers:
-    """Section 4.4 and Table 2: totals without entropy, and with budgets linear in the size."""
-    whole, without_entropy, linear = (each.allocate(counts).total for each in ABLATION.values())
-    return {
+        # Section 4.4 and Table 2: totals without entropy, and with budgets linear in the size.
         "ablation-no-entropy-extra": lambda: without_entropy - whole,
         "ablation-linear-extra": lambda: linear - whole,
         "ablation-no-entropy-at-8": lambda: FedEAS(8, entropy=False).allocate(counts).total,
         "ablation-linear-at-8": lambda: FedEAS(8, gamma=1).allocate(counts).total,
-    }
-
-
-def _sizes(counts: LabelCounts, plan: Allocation) -> Numbers:
-    """Section 4.3 and supplement D: real and synthetic images of the clients."""
-    real, synthetic = float(np.median(counts.sizes)), float(np.median(plan.per_client))
-    return {
-        "synthetic-share": lambda: 100 * scores.synthetic_share(counts, plan),
+        # Section 4.3 and supplement D: real and synthetic images of the clients.
+        "synthetic-share": lambda: 100 * fedeas.synthetic_share(counts, plan),
         "median-cache": lambda: synthetic,
         "median-real": lambda: real,
         "real-fraction": lambda: 100 * real / (real + synthetic),

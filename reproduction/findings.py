@@ -9,22 +9,22 @@ from statistics import mean
 from types import MappingProxyType
 from typing import NamedTuple
 
-from fedeas.core.sentences import listed, markdown_table
-from fedeas.planning.advice import WHOLE_POOL
-from fedeas.runs.comparison import CONFIDENCE, Difference, Verdict, signed
-from reproduction.beyond import ASIDE, BALANCED_TITLE, LARGEST, SERVER, WHOLE, Comparison, comparisons_in
+from fedeas.runs import Difference, Verdict
+from reproduction.beyond import ASIDE, BALANCED_TITLE, LARGEST, WHOLE, Comparison, comparisons_in
 from reproduction.measures import gain, steps
 from reproduction.methods import FEDAVG, FEDEAS
 from reproduction.profiles import PROFILES
 from reproduction.published import Setting
 from reproduction.results import Results
 from reproduction.studies import PROTOCOLS, Protocol, Study, study
+from reproduction.text import listed, markdown_table, signed
+from reproduction.tried import ranked_in
 
 EQUAL_STEPS = "equal steps"
 ALLOCATIONS = {"Uniform": "uniform", "Greedy": "greedy", "KL": "kl"}
 POOLS = {
     "Pool to the mean": "pool",
-    WHOLE: WHOLE_POOL,
+    WHOLE: "pool with generator=shared(each=budget/classes)",
     LARGEST: "pool(fill=max)",
 }
 """Policies by the titles of their methods."""
@@ -81,6 +81,7 @@ class Findings:
         setup: the network, and where the images come from.
         places_real_images: whether policies place real images instead of generated ones.
         aside: the methods of side questions against FedEAS, which are not among the planned comparisons.
+        tried: how many comparisons were planned and made with what is no longer a part of FedEAS.
     """
 
     dataset: str
@@ -93,25 +94,33 @@ class Findings:
     setup: str = ""
     places_real_images: bool = False
     aside: tuple[Compared, ...] = ()
+    tried: int = 0
 
     @staticmethod
     def of(chosen: Study, results: Results, where: Setting) -> Findings:
         """The comparisons in a setting; side questions are apart, so that they do not change the verdicts."""
-        profile = chosen.profile
-        pairs = [(each, title) for each in comparisons_in(chosen, where) for title in each.runs]
-        ranked = [(each, title) for each, title in pairs if title not in (*ASIDE, FEDEAS.title)]
-        compared, aside = (
-            tuple(_compared(chosen, results, of, among=len(ranked)))
-            for of in (ranked, [(each, title) for each, title in pairs if title in ASIDE])
-        )
-        planned = tuple((_name(each), title) for each, title in ranked)
+        profile, config = chosen.profile, chosen.config(where, FEDEAS)
+        pairs = [
+            (each, title) for each in comparisons_in(chosen, where) for title in each.runs if title != FEDEAS.title
+        ]
+        ranked = [(each, title) for each, title in pairs if title not in ASIDE]
+        aside = [(each, title) for each, title in pairs if title in ASIDE]
+        tried = ranked_in(chosen, where)
+        among = len(ranked) + tried
+        made = (tuple(_compared(profile.planned_seeds, results, of, among)) for of in (ranked, aside))
+        real = "real held-out images instead of generated ones"
+        images = real if profile.places_real_images else f"images of generator {config.generator}"
+        compared, beside = made
         return Findings(
-            profile.dataset or where.dataset, chosen.protocol, compared, planned, profile.planned_seeds,
+            profile.dataset or where.dataset, chosen.protocol, compared,
+            planned=tuple((_name(each), title) for each, title in ranked),
+            planned_seeds=profile.planned_seeds,
             clients=chosen.title(where).partition(", ")[2],
             budgets=len(profile.betas),
-            setup=_setup(chosen, where),
+            setup=f"{config.model.name}, {images}",
             places_real_images=profile.places_real_images,
-            aside=aside,
+            aside=beside,
+            tried=tried,
         )  # fmt: skip
 
     @property
@@ -150,23 +159,16 @@ class Findings:
         return enough and len(self.compared) == len(self.planned)
 
 
-def _compared(
-    chosen: Study, results: Results, pairs: Iterable[tuple[Comparison, str]], among: int
-) -> Iterator[Compared]:
+def _compared(seeds: int, results: Results, pairs: Iterable[tuple[Comparison, str]], among: int) -> Iterator[Compared]:
     """These methods against FedEAS, where both have been run; verdicts are among so many comparisons."""
     for each, title in pairs:
-        by_seed = _differences(each, title, results)
+        runs = [each.runs[title], each.runs[FEDEAS.title]]
+        by_seed = {seed: value for seed, value in results.values(runs, gain).items() if value is not None}
         if (found := Difference.of(list(by_seed.values()))) is not None:
-            verdict = verdict_among(among, found, len(by_seed) >= chosen.profile.planned_seeds)
-            yield Compared(_name(each), title, found, verdict, _work(each, title, results), by_seed)
-
-
-def _setup(chosen: Study, where: Setting) -> str:
-    """The network of a study, and where its images come from."""
-    config = chosen.config(where, FEDEAS)
-    real = "real held-out images instead of generated ones"
-    images = real if chosen.profile.places_real_images else f"images of generator {config.generator}"
-    return f"{config.model.name}, {images}"
+            both = [results.values([run], steps).values() for run in runs]  # not a number if a seed did not record them
+            work, base = (mean(math.nan if value is None else value for value in values) for values in both)
+            verdict = verdict_among(among, found, len(by_seed) >= seeds)
+            yield Compared(_name(each), title, found, verdict, work / base, by_seed)
 
 
 def verdict_among(comparisons: int, difference: Difference, complete: bool) -> Verdict:
@@ -190,19 +192,6 @@ def all_findings(results: Results) -> list[Findings]:
     return [found for experiment in EXPERIMENTS for found in findings_of(study(*experiment), results)]
 
 
-def _differences(compared: Comparison, title: str, results: Results) -> dict[int, float]:
-    """A method's difference to FedEAS for each seed with which both have been run."""
-    found = results.values([compared.runs[title], compared.runs[FEDEAS.title]], gain)
-    return {seed: value for seed, value in found.items() if value is not None}
-
-
-def _work(compared: Comparison, title: str, results: Results) -> float:
-    """A method's training steps, relative to FedEAS's; not a number if some seed did not record them."""
-    both = [results.values([compared.runs[each]], steps).values() for each in (title, FEDEAS.title)]
-    own, base = (mean(math.nan if value is None else value for value in values) for values in both)
-    return own / base
-
-
 def _name(compared: Comparison) -> str:
     return f"beta = {compared.beta:g}" + (f", {EQUAL_STEPS}" if compared.equal_steps else "")
 
@@ -211,8 +200,17 @@ def findings_markdown(*settings: Findings) -> str:
     """For each setting a table of verdicts and what follows from them, in sentences."""
     if not any(found.compared for found in settings):
         return NOTHING
-    heads = [f"### {found.clients}\n\n" if len(settings) > 1 else "" for found in settings]
-    shown = [head + _setting_markdown(found) for head, found in zip(heads, settings, strict=True)]
+    shown = list[str]()
+    for found in settings:
+        rows = []
+        for name in _methods(found.compared):
+            cells = {
+                each.table: marked(each.difference, each.verdict) for each in found.compared if each.method == name
+            }
+            rows.append([name, *(cells.get(table, "") for table in found.tables)])
+        table = markdown_table(["instead of FedEAS", *found.tables], rows)
+        text = "\n".join([table, "", *(f"- {line}" for line in conclusions(found))]) if found.compared else NOTHING
+        shown.append(f"### {found.clients}\n\n{text}" if len(settings) > 1 else text)
     return "\n\n".join([*shown, LEGEND])
 
 
@@ -239,24 +237,16 @@ def marked(difference: Difference, verdict: Verdict) -> str:
     return signed(difference.mean, 2) + mark
 
 
-def _setting_markdown(found: Findings) -> str:
-    if not found.compared:
-        return NOTHING
-    rows = []
-    for name in _methods(found.compared):
-        cells = {each.table: marked(each.difference, each.verdict) for each in found.compared if each.method == name}
-        rows.append([name, *(cells.get(table, "") for table in found.tables)])
-    table = markdown_table(["instead of FedEAS", *found.tables], rows)
-    return "\n".join([table, "", *(f"- {line}" for line in conclusions(found))])
-
-
 def conclusions(found: Findings) -> list[str]:
     """What the comparisons show, clause by clause; each names only methods that have been compared."""
+    made = f"{len(found.compared)} of {len(found.planned)} planned comparisons with FedEAS were made"
+    open_end = "" if found.is_finished else " The experiment is not finished."
+    progress = f"{made}, with {found.seeds} planned seeds.{open_end}"
     if not any(each.verdict.is_given for each in found.compared):
-        return [f"{_progress(found)} A verdict needs all seeds, and at least two: nothing is shown yet."]
-    level = 100 * (1 - (1 - CONFIDENCE) / len(found.planned))
+        return [f"{progress} A verdict needs all seeds, and at least two: nothing is shown yet."]
+    level = 100 - 5 / (len(found.planned) + found.tried)
     together = f"Verdicts use {level:.2f} % intervals, so that all of them hold together with 95 % (Bonferroni)."
-    return [f"{_progress(found)} {together}", *(_says(what, group) for what, group in clauses(found).items() if group)]
+    return [f"{progress} {together}", *(_says(what, group) for what, group in clauses(found).items() if group)]
 
 
 def clauses(found: Findings) -> dict[str, list[Compared]]:
@@ -271,16 +261,9 @@ def clauses(found: Findings) -> dict[str, list[Compared]]:
         "With another use of the images and balanced softmax, two changes at once": [
             each for each in balanced if each.method not in BALANCED
         ],
-        "With images at the server only": [each for each in usual if each.method == SERVER],
         "Without images": [each for each in usual if not each.has_images],
         "At equal steps for every client and round": controls,
     }
-
-
-def _progress(found: Findings) -> str:
-    made = f"{len(found.compared)} of {len(found.planned)} planned comparisons with FedEAS were made"
-    open_end = "" if found.is_finished else " The experiment is not finished."
-    return f"{made}, with {found.seeds} planned seeds.{open_end}"
 
 
 def _says(what: str, compared: Sequence[Compared]) -> str:

@@ -5,18 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from statistics import mean
 
-from fedeas.core.sentences import listed
-from fedeas.planning import scores
-from fedeas.runs.comparison import Difference, Measured, conclusion, signed
+from fedeas.runs import Difference, Measured, Verdict
 from reproduction.artefacts import POLICIES_AT_EQUAL_BUDGET
 from reproduction.ledger import View, published_gap
 from reproduction.measures import steps
 from reproduction.methods import FEDAVG, FEDEAS, MISSING_ONLY, UNIFORM, Method
 from reproduction.profiles import HEADLINE
 from reproduction.published import published, setting
-from reproduction.run_plans import allocation_of, counts_of
 from reproduction.standings import contains, difference_text
-from reproduction.studies import PROTOCOLS, Protocol
+from reproduction.studies import PROTOCOLS, Protocol, plan_of
+from reproduction.text import listed, signed
 
 WHERE = setting(HEADLINE)
 
@@ -33,7 +31,8 @@ def headline(view: View) -> str:
         f"{_paper_levels()} {_paper_gap(view)}".strip(),
         _left_out(view, differences),
     ]
-    return "\n\n".join(filter(None, paragraphs))
+    lines = "\n\n".join(filter(None, paragraphs)).splitlines()
+    return "\n".join(f"> {line}".rstrip() for line in lines)
 
 
 def _measured(view: View, method: Method) -> Measured | None:
@@ -42,13 +41,12 @@ def _measured(view: View, method: Method) -> Measured | None:
 
 def _result(view: View, fedeas: Measured) -> str:
     """FedEAS's accuracy and images, and FedAvg's accuracy."""
-    config = view.study.config(WHERE, FEDEAS)
-    plan = allocation_of(config)
-    share = scores.synthetic_share(counts_of(config), plan)
+    plan = plan_of(view.study.config(WHERE, FEDEAS))
+    share = 100 * plan.summary.synthetic_share
     said = (
         f"On {WHERE.title}, under the {view.protocol} protocol, FedEAS reaches {_level(fedeas)} with {plan.total:,} "
-        f"synthetic images, which are {100 * share:.0f} % of the training data at {plan.policy}. This is the accuracy "
-        f"in {view.study.window}: mean ± standard deviation over n seeds."
+        f"synthetic images, which are {share:.0f} % of the training data at {plan.allocation.policy}. "
+        f"This is the accuracy in {view.study.window}: mean ± standard deviation over n seeds."
     )
     fedavg = _measured(view, FEDAVG)
     if fedavg is None:
@@ -65,7 +63,15 @@ def _comparison(differences: Mapping[str, Difference]) -> str:
         for title, found in differences.items()
     )
     said = f"Differences to FedEAS in points, with 95 % intervals paired by seed: {', '.join(shown)}."
-    return f"{said} {conclusion(FEDEAS.title, differences)}"
+    starts = {
+        Verdict.LOWER: "FedEAS is higher than",
+        Verdict.HIGHER: "FedEAS is lower than",
+        Verdict.UNDECIDED: "No difference is shown between FedEAS and",
+        Verdict.ONE_SEED: "One seed cannot tell FedEAS from",
+        Verdict.NO_SPREAD: "Seeds that all differ by the same amount cannot tell FedEAS from",
+    }
+    names = {verdict: [title for title, each in differences.items() if each.verdict is verdict] for verdict in starts}
+    return " ".join([said, *(f"{start} {listed(names[each])}." for each, start in starts.items() if names[each])])
 
 
 def _paper_levels() -> str:

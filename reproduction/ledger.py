@@ -3,26 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import cached_property
 from statistics import mean
 from typing import NamedTuple
 
-from fedeas.core.sentences import markdown_table
-from fedeas.planning.policies import FedEAS
-from fedeas.runs.comparison import Difference, Measured, paired_difference
-from reproduction.measures import (
-    Measure,
-    accuracy,
-    gain_recovered,
-    gamma_hat,
-    gamma_reduction,
-    minutes,
-    peak_gain,
-    rounds_to_threshold,
-)
+from fedeas import FedEAS
+from fedeas.runs import Difference, Measured, paired_difference
+from reproduction import measures, standings
 from reproduction.methods import (
     FEDAVG,
     FEDEAS,
@@ -37,24 +27,9 @@ from reproduction.methods import (
 from reproduction.profiles import HEADLINE
 from reproduction.published import EXAMPLE, Setting, published, setting
 from reproduction.results import Results
-from reproduction.run_plans import allocation_of
-from reproduction.standings import (
-    ABSENT,
-    RULES,
-    Finding,
-    Standing,
-    chain,
-    difference_text,
-    judge_count,
-    judge_direction,
-    judge_earlier,
-    judge_factor,
-    judge_levels,
-    judge_order,
-    judge_size,
-    known,
-)
-from reproduction.studies import PROTOCOLS, Protocol, Study, study
+from reproduction.standings import ABSENT, RULES, Finding, Standing
+from reproduction.studies import PROTOCOLS, Protocol, Study, plan_of, study
+from reproduction.text import markdown_table
 
 HALF = 50
 """“Most” of a gain is more than this percentage of it."""
@@ -82,10 +57,22 @@ def ledger(results: Results) -> list[LedgerLine]:
     return [*_main_claims(views), *(line for line in (*lines, *_gamma_lines(views)) if line.is_run)]
 
 
-def settings_without_runs(results: Results) -> list[Setting]:
-    """The columns of the paper's main table without any run, under either protocol."""
-    views = [View(protocol, results) for protocol in PROTOCOLS]
-    return [each for each in published().settings if not any(view.methods(each) for view in views)]
+def ledger_markdown(results: Results) -> str:
+    """The ledger as a table, with how often we agree, the settings without runs, and the rules below it."""
+    lines, views = ledger(results), [View(protocol, results) for protocol in PROTOCOLS]
+    heads = ("statement", "paper", "ours, clean protocol", "ours, the paper's protocol")
+    rows = [
+        [f"{line.says}; {line.where}", line.paper, *(each.markdown for each in line.found.values())] for line in lines
+    ]
+    said = list[str]()
+    for protocol in PROTOCOLS:
+        found = Counter(line.found[protocol].standing for line in lines)
+        tally = ", ".join(f"{each} {found[each]}" for each in Standing if found[each])
+        said.append(f"Under the {protocol} protocol: {tally}.")
+    empty = [each.title for each in published().settings if not any(view.methods(each) for view in views)]
+    said += [f"Not run under either protocol: {'; '.join(empty)}."] if empty else []
+    rules = ["", "How lines are judged:", "", *(f"- {rule}" for rule in RULES)]
+    return "\n".join([markdown_table(heads, rows), "", " ".join(said), *rules, ""])
 
 
 @dataclass(frozen=True)
@@ -100,13 +87,15 @@ class View:
         """The paper's training under this protocol."""
         return study("full", self.protocol)
 
-    def found(self, where: Setting, *methods: Method, measure: Measure) -> dict[int, float | None]:
+    def found(self, where: Setting, *methods: Method, measure: measures.Measure) -> dict[int, float | None]:
         """A measure of these methods' runs, by seed; None for a run without it."""
         return self.results.values([self.study.config(where, method) for method in methods], measure)
 
-    def values(self, where: Setting, *methods: Method, measure: Measure = accuracy) -> dict[int, float]:
+    def values(
+        self, where: Setting, *methods: Method, measure: measures.Measure = measures.accuracy
+    ) -> dict[int, float]:
         """The same, without seeds that have no value."""
-        return known(self.found(where, *methods, measure=measure))
+        return standings.known(self.found(where, *methods, measure=measure))
 
     def methods(self, where: Setting) -> dict[str, dict[int, float]]:
         """Accuracy by seed of the methods that the paper has in this setting and that were run, by title."""
@@ -117,7 +106,7 @@ class View:
         """The paired difference of two methods' accuracy."""
         return paired_difference(self.values(where, one), self.values(where, other))
 
-    def mean_of(self, where: Setting, *methods: Method, measure: Measure) -> Difference | None:
+    def mean_of(self, where: Setting, *methods: Method, measure: measures.Measure) -> Difference | None:
         """The mean over seeds of a measure that compares these methods."""
         return Difference.of(list(self.values(where, *methods, measure=measure).values()))
 
@@ -131,113 +120,97 @@ def _line(says: str, where: Setting, paper: str, views: Views, find: Callable[[V
 
 def _main_claims(views: Views) -> Iterator[LedgerLine]:
     """What abstract, introduction and conclusion say about costs and budgets, in the paper's own setting."""
-    where, printed = setting(EXAMPLE), published()
+    where, printed, sweep = setting(EXAMPLE), published(), published().beta_sweep
     yield _recovery_line(where, views)
     saving = next(fact.value for fact in printed.facts if fact.id == "full-balance-saving")
-    says = "FedEAS makes fewer images than Full-Balance by, %"
-    yield _line(says, where, str(saving), views, lambda view: judge_count(_saving(view, where), saving))
+
+    def saved(view: View) -> Finding:
+        own, full = (plan_of(view.study.config(where, method)).total for method in (FEDEAS, FULL_BALANCE))
+        return standings.judge_count(100 * (1 - own / full), saving)
+
+    yield _line("FedEAS makes fewer images than Full-Balance by, %", where, str(saving), views, saved)
+
+    def longer(view: View) -> Finding:
+        """Runs that reused images have no time, so they do not count."""
+        own, full = (view.values(where, method, measure=measures.minutes) for method in (FEDEAS, FULL_BALANCE))
+        apart = paired_difference(full, own)
+        if apart is None:
+            return ABSENT
+        times = mean(full[seed] / own[seed] for seed in full.keys() & own.keys())
+        evidence = f"{times:.1f} times as long; longer by {standings.difference_text(apart, 1)} minutes"
+        return standings.judge_direction(apart, evidence)
+
     times = f"{printed.wall_clock.ratio} times as long, on one RTX 4090"
-    yield _line("Full-Balance takes longer than FedEAS", where, times, views, lambda view: _longer(view, where))
-    sweep = dict(zip(_budgets(), printed.beta_sweep.fedeas, strict=True))
-    levels = ", ".join(f"{name}: {level}" for name, level in sweep.items())
-    yield _line("accuracy rises with the budget, %", where, levels, views, lambda view: _rising(view, where, sweep))
-    yield from _combination_lines(views)
+    yield _line("Full-Balance takes longer than FedEAS", where, times, views, longer)
+    levels = {f"beta = {beta}": level for beta, level in zip(sweep.beta, sweep.fedeas, strict=True)}
+    budgets = {f"beta = {beta}": Method("FedEAS", policy=FedEAS(float(beta)).spec) for beta in sweep.beta}
+
+    def rising(view: View) -> Finding:
+        """Whether the budgets are in the paper's order; it needs all of them to agree."""
+        found = {title: view.values(where, method) for title, method in budgets.items()}
+        run = {title: values for title, values in found.items() if values}
+        order = standings.judge_order(run, levels)
+        if order == ABSENT or len(run) == len(levels):
+            return order
+        standing = Standing.OPEN if order.standing is Standing.AGREES else order.standing
+        return Finding(standing, f"{len(run)} of {len(levels)} budgets run; {order.evidence}")
+
+    paper = ", ".join(f"{name}: {level}" for name, level in levels.items())
+    yield _line("accuracy rises with the budget, %", where, paper, views, rising)
+    together, both = setting(printed.combination.setting), combined(FEDEAS, SCAFFOLD)  # the paper quotes peaks
+    for alone, level in ((FEDEAS, printed.combination.fedeas), (SCAFFOLD, printed.combination.scaffold)):
+        says = f"{both.title} above {alone.title}, points of peak accuracy"
+        yield _size_line(says, together, printed.combination.both - level, views, both, alone, measures.peak_gain)
 
 
 def _recovery_line(where: Setting, views: Views) -> LedgerLine:
+    def recovered(view: View) -> Finding:
+        shares = view.values(where, FEDEAS, FEDAVG, FULL_BALANCE, measure=measures.gain_recovered).values()
+        share, above = (Difference.of([each - less for each in shares]) for less in (0, HALF))
+        return ABSENT if share is None else standings.judge_direction(above, standings.difference_text(share, 1))
+
     own, base, full = (_printed(where)[method.title] for method in (FEDEAS, FEDAVG, FULL_BALANCE))
     says = "FedEAS reaches more than half of Full-Balance's gain over FedAvg, %"
-    share = f"{100 * (own - base) / (full - base):.1f}"
-    return _line(says, where, share, views, lambda view: _recovered(view, where))
+    return _line(says, where, f"{100 * (own - base) / (full - base):.1f}", views, recovered)
 
 
-def _recovered(view: View, where: Setting) -> Finding:
-    shares = view.values(where, FEDEAS, FEDAVG, FULL_BALANCE, measure=gain_recovered)
-    share, above = (Difference.of([each - less for each in shares.values()]) for less in (0, HALF))
-    return ABSENT if share is None else judge_direction(above, difference_text(share, 1))
-
-
-def _saving(view: View, where: Setting) -> float:
-    own, full = (allocation_of(view.study.config(where, method)).total for method in (FEDEAS, FULL_BALANCE))
-    return 100 * (1 - own / full)
-
-
-def _longer(view: View, where: Setting) -> Finding:
-    """Runs that reused images have no time, so they do not count."""
-    own, full = (view.values(where, method, measure=minutes) for method in (FEDEAS, FULL_BALANCE))
-    longer = paired_difference(full, own)
-    if longer is None:
-        return ABSENT
-    times = mean(full[seed] / own[seed] for seed in full.keys() & own.keys())
-    return judge_direction(longer, f"{times:.1f} times as long; longer by {difference_text(longer, 1)} minutes")
-
-
-def _budgets() -> dict[str, Method]:
-    """FedEAS with each beta of the paper's sweep."""
-    titles = {f"beta = {beta}": FedEAS(float(beta)).spec for beta in published().beta_sweep.beta}
-    return {title: Method(title, policy=policy) for title, policy in titles.items()}
-
-
-def _rising(view: View, where: Setting, printed: Mapping[str, Decimal]) -> Finding:
-    """Whether the budgets are in the paper's order; it needs all of them to agree."""
-    found = {title: view.values(where, method) for title, method in _budgets().items()}
-    run = {title: values for title, values in found.items() if values}
-    order = judge_order(run, printed)
-    if order == ABSENT or len(run) == len(printed):
-        return order
-    standing = Standing.OPEN if order.standing is Standing.AGREES else order.standing
-    return Finding(standing, f"{len(run)} of {len(printed)} budgets run; {order.evidence}")
-
-
-def _combination_lines(views: Views) -> Iterator[LedgerLine]:
-    """FedEAS with SCAFFOLD against each of both alone; the paper quotes peaks."""
-    printed = published().combination
-    where, both = setting(printed.setting), combined(FEDEAS, SCAFFOLD)
-
-    def line(alone: Method, level: Decimal) -> LedgerLine:
-        says, paper = f"{both.title} above {alone.title}, points of peak accuracy", printed.both - level
-        return _line(
-            says, where, str(paper), views,
-            lambda view: judge_size(view.mean_of(where, both, alone, measure=peak_gain), paper),
-        )  # fmt: skip
-
-    yield from (line(FEDEAS, printed.fedeas), line(SCAFFOLD, printed.scaffold))
+def _size_line(
+    says: str, where: Setting, paper: Decimal, views: Views, one: Method, other: Method, measure: measures.Measure
+) -> LedgerLine:
+    """A line that compares two methods by a measure."""
+    return _line(
+        says, where, str(paper), views,
+        lambda view: standings.judge_size(view.mean_of(where, one, other, measure=measure), paper),
+    )  # fmt: skip
 
 
 def _lines(where: Setting, views: Views) -> Iterator[LedgerLine]:
-    printed = _printed(where)
-    methods = {protocol: view.methods(where) for protocol, view in views.items()}
-    run = [title for title in printed if any(title in found for found in methods.values())]
+    printed, threshold = _printed(where), published().convergence
+    found = {protocol: view.methods(where) for protocol, view in views.items()}
+    run = [title for title in printed if any(title in each for each in found.values())]
     levels = ", ".join(f"{title} {printed[title]}" for title in run)
     yield _line(
-        "level of accuracy, %", where, levels, views, lambda view: judge_levels(methods[view.protocol], printed)
+        "level of accuracy, %", where, levels, views, lambda view: standings.judge_levels(found[view.protocol], printed)
     )
-    order = chain(sorted(run, key=lambda title: printed[title], reverse=True))
-    yield _line("order of the methods", where, order, views, lambda view: judge_order(methods[view.protocol], printed))
+    order = standings.chain(sorted(run, key=lambda title: printed[title], reverse=True))
+    yield _line(
+        "order of the methods", where, order, views, lambda view: standings.judge_order(found[view.protocol], printed)
+    )
     for other in (FEDAVG, UNIFORM, MISSING_ONLY):
-        yield _gap_line(where, other, published_gap(where, other), views)
-    if where.id in published().convergence.setting:
-        yield _rounds_line(where, views)
+        says = f"FedEAS above {other.title}, points"
+        yield _size_line(says, where, published_gap(where, other), views, FEDEAS, other, measures.gain)
+    if where.id in threshold.setting:
+        own, later = (threshold.rounds[name][threshold.setting.index(where.id)] for name in ("fedeas", "missing-only"))
+
+        def earlier(view: View) -> Finding:
+            pair = (FEDEAS, MISSING_ONLY)
+            both = (view.found(where, method, measure=measures.rounds_to_threshold) for method in pair)
+            return standings.judge_earlier(*both)
+
+        says = f"FedEAS reaches {threshold.threshold} % before Missing-only"
+        yield _line(says, where, f"round {own} against {later}, a factor of {later / own:.2f}", views, earlier)
     if FULL_BALANCE.title in printed and where.id != EXAMPLE:  # that one is among the main claims
         yield _recovery_line(where, views)
-
-
-def _gap_line(where: Setting, other: Method, paper: Decimal, views: Views) -> LedgerLine:
-    says = f"FedEAS above {other.title}, points"
-    return _line(says, where, str(paper), views, lambda view: judge_size(view.minus(where, FEDEAS, other), paper))
-
-
-def _rounds_line(where: Setting, views: Views) -> LedgerLine:
-    place = published().convergence.setting.index(where.id)
-    own, other = (published().convergence.rounds[name][place] for name in ("fedeas", "missing-only"))
-    paper = f"round {own} against {other}, a factor of {other / own:.2f}"
-    says = f"FedEAS reaches {published().convergence.threshold} % before Missing-only"
-
-    def earlier(view: View) -> Finding:
-        both = (view.found(where, method, measure=rounds_to_threshold) for method in (FEDEAS, MISSING_ONLY))
-        return judge_earlier(*both)
-
-    return _line(says, where, paper, views, earlier)
 
 
 def _gamma_lines(views: Views) -> Iterator[LedgerLine]:
@@ -246,13 +219,11 @@ def _gamma_lines(views: Views) -> Iterator[LedgerLine]:
     level, less = printed.median["fedavg"], printed.reduction["fedeas"]
 
     def median(view: View) -> Finding:
-        return judge_factor(Measured.of(list(view.values(where, FEDAVG, measure=gamma_hat).values())), level)
-
-    def reduction(view: View) -> Finding:
-        return judge_size(view.mean_of(where, FEDEAS, FEDAVG, measure=gamma_reduction), less)
+        values = view.values(where, FEDAVG, measure=measures.gamma_hat).values()
+        return standings.judge_factor(Measured.of(list(values)), level)
 
     yield _line("Gamma-hat of FedAvg", where, f"{level:f}", views, median)
-    yield _line("FedEAS lowers Gamma-hat by, %", where, str(less), views, reduction)
+    yield _size_line("FedEAS lowers Gamma-hat by, %", where, less, views, FEDEAS, FEDAVG, measures.gamma_reduction)
 
 
 def published_gap(where: Setting, other: Method) -> Decimal:
@@ -264,26 +235,3 @@ def _printed(where: Setting) -> dict[str, Decimal]:
     """The accuracies that the paper prints in a setting, by the methods' titles."""
     found = {method.title: published().printed(name, where) for name, method in METHODS.items()}
     return {title: number for title, number in found.items() if number is not None}
-
-
-def ledger_markdown(lines: Sequence[LedgerLine], remarks: str) -> str:
-    """The ledger as a table, with remarks below it."""
-    heads = ("statement", "paper", "ours, clean protocol", "ours, the paper's protocol")
-    rows = [
-        [f"{line.says}; {line.where}", line.paper, *(each.markdown for each in line.found.values())] for line in lines
-    ]
-    return "\n".join([markdown_table(heads, rows), "", remarks, ""])
-
-
-def ledger_remarks(lines: Sequence[LedgerLine], results: Results) -> str:
-    """Remarks below the ledger: how often we agree, the settings without runs, and the rules."""
-    said = [_tally(lines, protocol) for protocol in PROTOCOLS]
-    empty = [where.title for where in settings_without_runs(results)]
-    said += [f"Not run under either protocol: {'; '.join(empty)}."] if empty else []
-    return "\n".join([" ".join(said), "", "How lines are judged:", "", *(f"- {rule}" for rule in RULES)])
-
-
-def _tally(lines: Sequence[LedgerLine], protocol: Protocol) -> str:
-    """The number of lines with each standing under a protocol."""
-    found = Counter(line.found[protocol].standing for line in lines)
-    return f"Under the {protocol} protocol: {', '.join(f'{each} {found[each]}' for each in Standing if found[each])}."

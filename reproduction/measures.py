@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
-from fedeas.planning import scores
-from fedeas.runs.store import Record
+import fedeas
 
+Record = dict[str, Any]
 Measure = Callable[..., float | None]
 
 
@@ -41,7 +42,7 @@ def gain_recovered(run: Record, base: Record, full: Record) -> float | None:
 
 def efficiency(run: Record, base: Record) -> float | None:
     """Points of accuracy gained for each thousand samples."""
-    return scores.accuracy_per_thousand(gain(run, base), run["total"]) if run["total"] else None
+    return fedeas.accuracy_per_thousand(gain(run, base), run["total"]) if run["total"] else None
 
 
 def minutes(run: Record) -> float | None:

@@ -6,9 +6,9 @@ import re
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from fedeas.config import NO_GENERATION
-from fedeas.planning.policies import FedEAS
+from fedeas import FedEAS
 
+NO_GENERATION = "no-generation"
 BUDGET = "{budget}"
 """Placeholder for the profile's FedEAS policy, whose total the other policies match."""
 
@@ -31,8 +31,6 @@ class Method:
     central: bool = False
     """Whether one client holds all images: the ceiling of what clients can reach. It sees as many images in a
     round as all participants together, and each image at least once."""
-    server_epochs: int = 0
-    """Passes over the images at the server, which then do not go to clients; 0 gives them to clients."""
     equal_steps: bool = False
     """Whether every client takes the profile's number of steps in a round, however many samples it has."""
 
@@ -89,7 +87,6 @@ def run_name(method: Method) -> str:
     generation = [] if method.policy == NO_GENERATION else [method.policy]
     source = ["apart"] * method.held_out
     source += [method.loss.partition("(")[0]] * bool(method.loss) + ["steps"] * method.equal_steps
-    source += ["server"] * bool(method.server_epochs)
     source += ["balanced"] * (method.sampling == "balanced") + ["central"] * method.central
     if method.generator:
         kind, _, settings = method.generator.partition("(")

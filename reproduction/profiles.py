@@ -6,9 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple
 
-from fedeas.config import TrainConfig
-from fedeas.core.weight_files import IMAGENET_STEM, PRETRAINED
-from fedeas.planning.policies import FedEAS
+from fedeas import FedEAS
 from reproduction.published import published
 
 Precision = Literal["fp32", "tf32", "bf16"]
@@ -35,11 +33,11 @@ SCRATCH = "scratch"
 STARTS = {
     SCRATCH: Start("3x3", "", "3x3 stem, from scratch"),
     "cifar100": Start(
-        "3x3", f"{{other}}{PRETRAINED}", "3x3 stem, starting from weights trained on the other CIFAR dataset"
+        "3x3", "{other}-pretrained", "3x3 stem, starting from weights trained on the other CIFAR dataset"
     ),
     "cifar100-imagenet-stem": Start(
         "imagenet",
-        f"{{other}}{IMAGENET_STEM}",
+        "{other}-imagenet-stem",
         "ImageNet's 7x7 stem, starting from weights trained on the other CIFAR dataset",
     ),
 }
@@ -70,7 +68,6 @@ class Profile:
         budget: the FedEAS policy whose total the other policies match.
         beyond: settings of ``beyond``; under the paper's protocol, the first one alone.
         compares_most: whether it compares more methods in the first one than in the others.
-        further_betas: budgets at which FedLC, FedRS and RoundBias are compared there, too, as side questions.
         largest_everywhere: whether it compares the pool to the largest class in all of them, too.
         betas: FedEAS's beta for its budgets.
         planned_seeds: seeds that ``beyond`` needs to be finished.
@@ -83,7 +80,7 @@ class Profile:
     name: str
     says: str
     settings: tuple[str, ...]
-    train: TrainConfig
+    train: Mapping[str, float]
     rounds: int
     generator: str = "diffusion"
     other_generator: str = "sd-turbo"
@@ -95,7 +92,6 @@ class Profile:
     budget: str = PAPERS_BUDGET
     beyond: tuple[str, ...] = (HEADLINE,)
     compares_most: bool = True
-    further_betas: tuple[float, ...] = ()
     largest_everywhere: bool = False
     betas: tuple[float, ...] = (4, 12)
     planned_seeds: int = 3
@@ -126,7 +122,7 @@ OWN_PARTS = " Own split: training and test part are not the official ones; 1,000
 FULL = Profile(
     "full",
     "The paper's training: 200 rounds of ten local epochs, ResNet-18, SGD with learning rate 0.001, batches of 64.",
-    tuple(each.id for each in published().settings), TrainConfig(), 200, as_printed=True,
+    tuple(each.id for each in published().settings), {"epochs": 10}, 200, as_printed=True,
     start="cifar100-imagenet-stem", beyond=(HEADLINE, "c10-k100-a0.05", "c10-k20-a0.1"),
     equal_steps={HEADLINE: 134},
 )  # fmt: skip
@@ -135,10 +131,10 @@ DIGITS = Profile(
     "digits",
     "Digits on a CPU, to compare policies over many seeds in minutes: 60 rounds of five local epochs with learning "
     "rate 0.05. Where a table names no beta, it is 2 instead of 12, because there are few digits.",
-    MAIN, TrainConfig(lr=0.05, epochs=5), 60, "diffusion", "gaussian", "fp32",
+    MAIN, {"lr": 0.05, "epochs": 5}, 60, "diffusion", "gaussian", "fp32",
     dataset="digits", clients={20: 20, 100: 40}, budget=FedEAS(2).spec, betas=(0.8, 1.4, 3.5),
     planned_seeds=10, beyond=(HEADLINE, "c10-k100-a0.05", "c10-k100-a0.3", "c10-k20-a0.1"),
-    further_betas=(0.8, 1.4, 3.5), largest_everywhere=True,
+    largest_everywhere=True,
     equal_steps={HEADLINE: 7, "c10-k100-a0.05": 7, "c10-k100-a0.3": 5, "c10-k20-a0.1": 10},
 )  # fmt: skip
 
@@ -147,26 +143,26 @@ FASHION_SAYS = SMALL_CNN_SAYS.format(dataset="Fashion-MNIST", images="60,000", p
 FASHION = Profile(
     "fashion",
     FASHION_SAYS + REAL_SAYS,
-    (HEADLINE,), TrainConfig(lr=0.05, epochs=2), 150, HELD_OUT, "gaussian", "fp32", dataset="fashion-mnist",
+    (HEADLINE,), {"lr": 0.05, "epochs": 2}, 150, HELD_OUT, "gaussian", "fp32", dataset="fashion-mnist",
     held_out=10_000, clients={20: 20, 100: 100}, betas=(1.3, 3.7, 12), equal_steps={HEADLINE: 20},
-    planned_seeds=5, beyond=(HEADLINE, "c10-k100-a0.05", "c10-k100-a0.3", "c10-k20-a0.1"), further_betas=(3.7,),
+    planned_seeds=5, beyond=(HEADLINE, "c10-k100-a0.05", "c10-k100-a0.3", "c10-k20-a0.1"),
 )  # fmt: skip
 
 FASHION_GENERATED = replace(
     FASHION, name="fashion-generated", says=FASHION_SAYS + GENERATED_SAYS, generator="diffusion",
-    beyond=(HEADLINE,), compares_most=False, further_betas=(), largest_everywhere=True, equal_steps={},
+    beyond=(HEADLINE,), compares_most=False, largest_everywhere=True, equal_steps={},
 )  # fmt: skip
 
 CIFAR100 = replace(
     FASHION, name="cifar100", dataset="cifar100",
     says=SMALL_CNN_SAYS.format(dataset="CIFAR-100", images="50,000", parts="") + REAL_SAYS,
-    betas=(1.2, 2, 5.2), equal_steps={}, beyond=(HEADLINE,), compares_most=False, further_betas=(),
+    betas=(1.2, 2, 5.2), equal_steps={}, beyond=(HEADLINE,), compares_most=False,
 )  # fmt: skip
 
 SMOKE = Profile(
     "smoke",
     "Digits on a CPU, 3 rounds of one epoch: shows that every command works, and says nothing about the methods.",
-    MAIN, TrainConfig(lr=0.05, epochs=1), 3, "gaussian", "diffusion(steps=1)", "fp32",
+    MAIN, {"lr": 0.05, "epochs": 1}, 3, "gaussian", "diffusion(steps=1)", "fp32",
     dataset="digits", clients={20: 8, 100: 12}, betas=(2,), equal_steps={HEADLINE: 2}, planned_seeds=1,
     algorithms={"fedgen": "fedgen(ensemble_epochs=1)"},
 )  # fmt: skip

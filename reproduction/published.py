@@ -11,9 +11,8 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
-from fedeas.core.errors import InputError
-from fedeas.planning.counts import LabelCounts
-from fedeas.planning.examples import find_example
+import fedeas
+from fedeas import InputError, LabelCounts
 
 # A number with the digits that the paper prints, or None for an empty cell.
 PrintedNumber = Annotated[Decimal | None, BeforeValidator(lambda cell: None if cell == "-" else cell)]
@@ -41,9 +40,15 @@ class Setting(_Numbers):
         """A readable name: ``CIFAR-10, K=20, alpha=0.1``."""
         return f"{self.dataset.upper().replace('CIFAR', 'CIFAR-')}, K={self.clients}, alpha={self.alpha}"
 
+    @property
+    def config(self) -> dict[str, Any]:
+        """The sections of a run's config that describe its clients."""
+        partition = {"scheme": "paper", "clients": self.clients, "alpha": float(self.alpha)}
+        return {"data": {"dataset": self.dataset, "protocol": "paper"}, "partition": partition}
+
     def counts(self) -> LabelCounts:
         """The label counts of the clients' training parts."""
-        return find_example(self.id).counts
+        return fedeas.RunPlan.of(self.config).counts
 
 
 class Fact(_Numbers):
@@ -56,17 +61,13 @@ class Fact(_Numbers):
     disagrees: str = ""
 
 
-class Totals(_Numbers):
-    """Samples generated in each setting."""
-
+class _Totals(_Numbers):  # Samples generated in each setting.
     beta: Decimal
     fedeas: FullRow
     full_balance: Row
 
 
-class BetaSweep(_Numbers):
-    """Accuracy, gain over FedAvg and efficiency for each beta."""
-
+class _BetaSweep(_Numbers):  # Accuracy, gain over FedAvg and efficiency for each beta.
     beta: FullRow
     total: FullRow
     fedavg: Decimal
@@ -82,41 +83,31 @@ class BetaSweep(_Numbers):
     full_balance_total: Decimal
 
 
-class Ablation(_Numbers):
-    """The budget rule without one of its factors."""
-
+class _Ablation(_Numbers):  # The budget rule without one of its factors.
     beta: Decimal
     total: FullRow
     accuracy: FullRow
 
 
-class GammaHat(_Numbers):
-    """Median dissimilarity of the clients' updates, by method."""
-
+class _GammaHat(_Numbers):  # Median dissimilarity of the clients' updates, by method.
     median: dict[str, Decimal]
     reduction: dict[str, Decimal]
 
 
-class Convergence(_Numbers):
-    """First rounds at an accuracy threshold, by method and in these settings."""
-
+class _Convergence(_Numbers):  # First rounds at an accuracy threshold, by method and in these settings.
     threshold: Decimal
     setting: tuple[str, ...]
     rounds: dict[str, FullRow]
 
 
-class Combination(_Numbers):
-    """FedEAS with SCAFFOLD."""
-
+class _Combination(_Numbers):  # FedEAS with SCAFFOLD.
     setting: str
     both: Decimal
     fedeas: Decimal
     scaffold: Decimal
 
 
-class WallClock(_Numbers):
-    """Generation and training on the paper's machine."""
-
+class _WallClock(_Numbers):  # Generation and training on the paper's machine.
     fedeas_minutes: Decimal
     full_balance_minutes: Decimal
     ratio: Decimal
@@ -128,16 +119,16 @@ class Published(_Numbers):
     title: str
     authors: tuple[str, ...]
     settings: tuple[Setting, ...] = Field(alias="setting")
-    totals: Totals
+    totals: _Totals
     accuracy: dict[str, Row]
     peak: dict[str, Row]
-    beta_sweep: BetaSweep
-    ablation: Ablation
-    gamma_hat: GammaHat
-    convergence: Convergence
+    beta_sweep: _BetaSweep
+    ablation: _Ablation
+    gamma_hat: _GammaHat
+    convergence: _Convergence
     generator_change: dict[str, Decimal]
-    combination: Combination
-    wall_clock: WallClock
+    combination: _Combination
+    wall_clock: _WallClock
     facts: tuple[Fact, ...] = Field(alias="fact")
 
     def printed(self, name: str, where: Setting, numbers: Mapping[str, Row] | None = None) -> Decimal | None:
@@ -151,13 +142,17 @@ class Published(_Numbers):
         return dict(zip(self.convergence.setting, rounds, strict=False)).get(where.id)
 
 
-class Recorded(_Numbers):
-    """Facts of the partitions that the paper does not print, in the order of the settings, or of the sweep."""
-
+class _Recorded(
+    _Numbers
+):  # Facts of the partitions that the paper does not print, in the order of the settings, or of the sweep.
     draws: tuple[int, ...]
     as_printed: tuple[int, ...]
     as_printed_sweep: tuple[int, ...]
     facts: tuple[Fact, ...] = Field(alias="fact")
+
+
+def _toml(name: str) -> dict[str, Any]:
+    return tomllib.loads(resources.files(__package__).joinpath(name).read_text("utf-8"), parse_float=Decimal)
 
 
 @cache
@@ -167,9 +162,9 @@ def published() -> Published:
 
 
 @cache
-def recorded() -> Recorded:
+def recorded() -> _Recorded:
     """Facts of the partitions that the paper does not print."""
-    return Recorded.model_validate(_toml("recorded.toml"))
+    return _Recorded.model_validate(_toml("recorded.toml"))
 
 
 def setting(name: str) -> Setting:
@@ -188,7 +183,3 @@ def example_counts() -> LabelCounts:
     45007
     """
     return setting(EXAMPLE).counts()
-
-
-def _toml(name: str) -> dict[str, Any]:
-    return tomllib.loads(resources.files(__package__).joinpath(name).read_text("utf-8"), parse_float=Decimal)

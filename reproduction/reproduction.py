@@ -2,39 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import logging
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
+from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any, NamedTuple
 
+import fedeas
+from fedeas import FedEASError, InputError
 from fedeas.config import RunConfig
-from fedeas.core.deadline import Deadline
-from fedeas.core.errors import InputError
-from fedeas.core.files import PathLike, make_folder, written_whole
-from fedeas.core.log import log
-from fedeas.core.sentences import listed
-from fedeas.runs.store import Record, Run, RunStore
-from reproduction.artefacts import Artefact, artefacts
-from reproduction.estimate import Estimate, estimate, forecast_of_all
-from reproduction.profiles import Precision
-from reproduction.results import Results, keep
-from reproduction.run_queue import RunOutcome, carry_out, describe_outcome, split_by_data
-from reproduction.studies import Protocol, Study, study
-from reproduction.tables import Filled, comma_separated, latex, markdown
-from reproduction.workbook import Workbook
+from fedeas.runs import Run, pack_runs
+from reproduction.artefacts import Artefact
+from reproduction.estimate import Estimate, estimate, seconds_of_all, steps_of_a_round
+from reproduction.results import Results
+from reproduction.studies import Study, with_seeds
+from reproduction.table_spec import Sheet
+from reproduction.tables import Filled, comma_separated, fill, latex, markdown
+from reproduction.text import listed
 
-if TYPE_CHECKING:
-    from fedeas.federation.forecast import Forecast
-
-OnRound = Callable[[Record], None]
-OnStart = Callable[["Forecast"], None]
+log = logging.getLogger(__name__)
+OnRound = Callable[[dict[str, Any]], None]
 Watch = Callable[[RunConfig], AbstractContextManager[OnRound]]
+Tell = Callable[[str], None]
 
-RUNS, RESULTS = Path("runs"), Path("results")
+RUNS, RESULTS = Path("runs"), Path(__file__).parent / "results"
 TIMED = "wall-clock"  # the artefact whose runs must not share images
 WRITERS = {"md": markdown, "csv": comma_separated, "tex": latex}
+CLIENT_STATE = ("scaffold", "moon")
+
+LEAST_SECONDS = 60.0
+"""With less time left, no further run is started: it would hardly finish its first round.
+
+After a quick run, twice its time is enough.
+"""
 
 
 @dataclass(frozen=True)
@@ -59,205 +63,221 @@ class Places:
         """Read the runs that are finished now."""
         return Results([self.runs, self.results])
 
-    def with_data_folder(self, config: RunConfig) -> RunConfig:
-        """The run with the folder of its data."""
-        root = None if self.data is None else str(self.data)
-        return config.model_copy(update={"data": config.data.model_copy(update={"root": root})})
-
-    def bank_of(self, config: RunConfig, timed: bool) -> Path | None:
-        """The run's bank; a run that is timed has its own, so that it generates all its images."""
-        return self.runs / ".banks" / config.directory if timed and self.bank is None else self.bank
-
-    def prepare(self, out: Path | None) -> None:
-        """Create the output folders, before any training."""
-        if self.runs.exists() and not self.runs.is_dir():
-            raise InputError(f"{self.runs}: not a folder; runs need one")
-        for folder in filter(None, (out, self.results if self.keeps else None)):
-            make_folder(folder)
+    def keep(self, configs: Sequence[RunConfig], found: Results) -> None:
+        """Copy finished runs, also earlier ones, to the kept results, if `keeps`."""
+        kept = self.results.resolve()
+        for copies in [found.copies(config) for config in configs] if self.keeps else ():
+            if copies and not any(kept in run.path.resolve().parents for run in copies):
+                pack_runs(copies[:1], self.results / f"{copies[0].path.name}.parquet")
 
 
-HERE = Places()
+def unwatched(config: RunConfig) -> AbstractContextManager[OnRound]:
+    """Ignore the rounds of a run."""
+    return nullcontext(lambda record: None)
 
 
-@dataclass(frozen=True)
+class RunOutcome(NamedTuple):
+    """The result of a run: finished, paused, or failed with a problem."""
+
+    config: RunConfig
+    run: Run | None
+    problem: str = ""
+
+    @property
+    def text(self) -> str:
+        """The outcome in one line."""
+        name = f"{self.config.label}, seed {self.config.seed}"
+        if self.run is None:
+            return f"{name}: {self.problem}"
+        if not self.run.finished:
+            return f"{name}: paused after round {len(self.run.rounds())}"
+        return f"{name}: accuracy {self.run.summary()['accuracy']:.2%}"
+
+
+@dataclass
 class Reproduction:
-    """Artefacts of a study with the runs that fill them, and the outcomes of the runs that were started."""
+    """Artefacts of a study with the finished runs that fill them, and the outcomes of the runs that were started.
 
-    book: Workbook
-    artefacts: Sequence[Artefact]
-    configs: Sequence[RunConfig]
-    outcomes: Sequence[RunOutcome] = ()
+    A table is filled when it is first requested and does not change afterwards: request it after the runs.
 
-    @property
-    def study(self) -> Study:
-        """The study that is reproduced."""
-        return self.book.study
+    Attributes:
+        artefacts: what is reproduced.
+        seeds: how many seeds of each run.
+        only: pattern of labels, as of file names; runs with other labels are not needed.
+    """
 
-    @property
-    def tables(self) -> list[Filled]:
-        """The tables, filled from the finished runs."""
-        return self.book.tables(self.artefacts)
+    study: Study
+    results: Results
+    artefacts: Sequence[Artefact] = ()
+    seeds: int = 1
+    only: str = "*"
+    outcomes: list[RunOutcome] = field(default_factory=list)
+    _filled: dict[str, Filled] = field(default_factory=dict)
 
-    @property
-    def missing(self) -> list[RunConfig]:
-        """The runs that are not finished."""
-        return self.book.missing(self.configs)
+    def table(self, sheet: Sheet) -> Filled:
+        """One table, filled."""
+        if sheet.title not in self._filled:
+            self._filled[sheet.title] = fill(sheet, self.results)
+        return self._filled[sheet.title]
+
+    def tables(self, artefacts: Sequence[Artefact] = ()) -> list[Filled]:
+        """The filled tables of these artefacts, by default of all; a table that several share comes once."""
+        sheets = {sheet.title: sheet for each in artefacts or self.artefacts for sheet in each.sheets(self.study)}
+        return [self.table(sheet) for sheet in sheets.values()]
+
+    def configs(self, artefacts: Sequence[Artefact] = ()) -> list[RunConfig]:
+        """The runs that these artefacts need, by default all, each once."""
+        chosen = [run for each in artefacts or self.artefacts for run in each.configs(self.study)]
+        needed = [run for each in chosen if fnmatchcase(each.label, self.only) for run in with_seeds(each, self.seeds)]
+        return list({config.fingerprint: config for config in needed}.values())
+
+    def missing(self, artefacts: Sequence[Artefact] = ()) -> list[RunConfig]:
+        """Those of them that are not finished."""
+        return [config for config in self.configs(artefacts) if not self.results.has(config)]
 
     @property
     def is_fruitless(self) -> bool:
         """Whether runs were started and all of them failed."""
         return bool(self.outcomes) and all(outcome.run is None for outcome in self.outcomes)
 
-    def estimates(self, seeds: int) -> list[tuple[str, int, Estimate]]:
+    def check_pattern(self) -> None:
+        """Refuse a pattern that matches no run, and show the labels that are most similar."""
+        if self.only == "*" or self.configs():
+            return
+        labels = dict.fromkeys(config.label for config in replace(self, only="*").configs())
+        if not labels:
+            raise InputError(f"{listed([each.name for each in self.artefacts])} needs no runs to choose from")
+        similar = listed(get_close_matches(self.only.replace("*", ""), labels, cutoff=0))
+        raise InputError(f"no label matches {self.only!r}; labels look like {similar}, and * stands for any text")
+
+    def estimates(self) -> list[tuple[str, int, Estimate]]:
         """For each artefact its number of runs and the cost of the missing ones; for several also the sum."""
         groups = [(each.name, [each]) for each in self.artefacts]
         groups += [("all, each run counted once", list(self.artefacts))] if len(groups) > 1 else []
-        needed = [(name, self.book.configs(group, seeds)) for name, group in groups]
-        return [(name, len(configs), estimate(self.book.missing(configs))) for name, configs in needed]
+        return [(name, len(self.configs(group)), estimate(self.missing(group))) for name, group in groups]
 
-    def write(self, folder: PathLike, tell: Callable[[str], None] = log.info) -> None:
+    def train(
+        self, places: Places, minutes: float | None = None, watch: Watch = unwatched, tell: Tell = log.info
+    ) -> None:
+        """Make the missing runs one after the other; finished ones fill the tables and are kept at once.
+
+        `watch` is called with each run, and the context that it returns with each round; `tell` gets lines of text.
+        """
+        data = {"root": None if places.data is None else str(places.data)}
+        missing = [run.model_copy(update={"data": run.data.model_copy(update=data)}) for run in self.missing()]
+        configs, self.outcomes = split_by_data(missing, tell)
+        if places.runs.exists() and not places.runs.is_dir():
+            raise InputError(f"{places.runs}: not a folder; runs need one")
+        if places.keeps:
+            made_folder(places.results)
+        timed = places.bank is None and TIMED in [each.name for each in self.artefacts] and len(self.artefacts) == 1
+        begun = list[RunConfig]()
+
+        def execute(config: RunConfig, left: float | None) -> Run:
+            # A run that is timed has its own bank, so that it generates all its images.
+            bank = places.runs / ".banks" / config.directory if timed else places.bank
+            ahead = None if begun else lambda first: tell_how_long(first, configs, tell)
+            begun.append(config)
+            with watch(config) as on_round:
+                return fedeas.run(config, runs=places.runs, bank=bank, minutes=left, on_round=on_round, on_start=ahead)
+
+        for number, outcome in enumerate(carry_out(configs, execute, minutes), 1):
+            self.outcomes.append(outcome)
+            tell(f"{number} of {len(configs)}  {outcome.text}")
+            if outcome.run is not None and outcome.run.finished:
+                self.results.add(outcome.run)
+                places.keep([outcome.config], self.results)
+        places.keep(self.configs(), self.results)
+
+    def write(self, out: Path, tell: Tell = log.info) -> None:
         """Write the tables as Markdown, CSV and LaTeX, and the figures as PNG and SVG; `tell` is told of long work."""
-        from fedeas.views.figures import save_all
-        from reproduction.figures.gallery import figures
+        from reproduction.figures.gallery import figures, save_samples
+        from reproduction.figures.style import save_all
 
-        out = Path(folder)
-        make_folder(out)
+        made_folder(out)
         for artefact in self.artefacts:
-            _write_tables(artefact.name, self.book.tables([artefact]), self.study, out)
-            save_all(figures(artefact.name, self.book), out)
+            tables = self.tables([artefact])
+            noted = [replace(table, note=f"{table.note} {self.study.says}".strip()) for table in tables]
+            for ending, render in WRITERS.items() if noted else ():
+                (out / f"{artefact.name}.{ending}").write_text(render(*noted))
+            save_all(figures(artefact.name, self), out)
             if artefact.name == "samples":
                 tell("drawing samples of the generator; on a CPU this takes minutes")
-                _save_samples(self.study, out / "samples.png")
+                save_samples("digits" if self.study.profile.dataset else "cifar10", out / "samples.png")
 
 
-def reproduce(
-    name: str,
-    *,
-    profile: str = "full",
-    protocol: Protocol = "paper",
-    start: str | None = None,
-    precision: Precision | None = None,
-    partitions: bool = False,
-    seeds: int = 1,
-    only: str | None = None,
-    train: bool = True,
+def made_folder(path: Path) -> Path:
+    """The folder, created if it is not there yet."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"{path}: cannot be created ({error.strerror})") from None
+    return path
+
+
+def split_by_data(configs: Sequence[RunConfig], tell: Tell) -> tuple[list[RunConfig], list[RunOutcome]]:
+    """The runs whose data exist, and an outcome for each other run; raise an error that concerns all runs."""
+    import torch
+
+    problems: dict[str, str] = {}
+    for config in {config.data.dataset: config for config in configs}.values():
+        if config.engine.precision != "fp32" and not torch.cuda.is_available():
+            raise InputError(
+                f"precision {config.engine.precision} needs a GPU; without one, --show shows what has been run, and a "
+                "CPU can run --profile digits or smoke, or --precision fp32, which takes days"
+            )
+        try:
+            fedeas.partition(config)
+        except FedEASError as error:
+            problems[config.data.dataset] = str(error)
+    for name, problem in problems.items():
+        tell(f"{sum(config.data.dataset == name for config in configs)} runs on {name} are left out: {problem}")
+    able = [config for config in configs if config.data.dataset not in problems]
+    return able, [RunOutcome(c, None, problems[c.data.dataset]) for c in configs if c.data.dataset in problems]
+
+
+def tell_how_long(first: Any, configs: Sequence[RunConfig], tell: Tell) -> None:
+    """Tell how long these runs will take, from the forecast of the first one, if that is long."""
+    seconds = seconds_of_all(first.seconds / max(1, first.rounds) / steps_of_a_round(configs[0]), configs)
+    about = "at most" if first.is_bound else "at least"  # on a CPU only training steps are counted
+    if seconds >= LEAST_SECONDS:
+        images = f"{estimate(configs).images:,} synthetic images come on top"
+        tell(f"{about} about {seconds / 60:,.0f} minutes of training on this machine; {images}")
+
+
+def carry_out(
+    configs: Iterable[RunConfig],
+    execute: Callable[[RunConfig, float | None], Run],
     minutes: float | None = None,
-    places: Places = HERE,
-    out: PathLike | None = None,
-    watch: Watch = lambda config: nullcontext(lambda record: None),
-    tell: Callable[[str], None] = log.info,
-    on_start: OnStart | None = None,
-) -> Reproduction:
-    """Make the missing runs of an artefact (``table1``, ``fig4``, ... or ``all``) and fill its tables.
+    clock: Callable[[], float] = time.monotonic,
+) -> Iterator[RunOutcome]:
+    """Make each run in turn, until one pauses or time is up; a run that fails does not stop the others.
 
-    Args:
-        name: the artefact.
-        profile: ``full``, ``digits`` or ``smoke``.
-        protocol: how data are split into training and test parts.
-        start: initial weights and stem, by default the profile's.
-        precision: precision of the training, by default the profile's.
-        partitions: whether each seed has its own partition.
-        seeds: how many seeds of each run.
-        only: which runs to make, as a pattern of labels such as ``*k20*pool*``; by default all.
-        train: whether to make missing runs; otherwise the tables show the finished ones.
-        minutes: when to pause; the same call resumes.
-        places: folders of runs, results, data and images.
-        out: folder for tables and figures, if they should be written.
-        watch: called with each run; the context that it returns is called with each round.
-        tell: called with a line of text about each run that has ended, and before work that takes long.
-        on_start: called with the time that the runs will take, before the first one trains.
-
-    >>> found = reproduce("references", profile="smoke", train=False)
-    >>> [table.title for table in found.tables]
-    ['Policies at equal budget, digits, K=12, alpha=0.1 (smoke profile)']
+    `execute` gets the minutes that are left. If the first run is refused, its error is raised: it probably concerns
+    all.
     """
-    chosen, wanted = study(profile, protocol, start, precision, partitions), artefacts(name)
-    book = Workbook(chosen, places.scan(), only or "*")
-    configs, outcomes, folder = book.configs(wanted, seeds), list[RunOutcome](), None if out is None else Path(out)
-    if only is not None and not configs:
-        raise InputError(_no_run_matches(only, name, Workbook(chosen, book.results).configs(wanted, 1)))
-    if train:
-        able, outcomes = split_by_data([places.with_data_folder(config) for config in book.missing(configs)], tell)
-        places.prepare(folder)
-        outcomes += Training(places, name == TIMED, watch, tell, on_start).of(able, book.results, minutes)
-        keep_all(configs, book.results, places)
-    done = Reproduction(book, wanted, configs, outcomes)
-    if folder is not None and not done.is_fruitless:
-        done.write(folder, tell)
-    return done
+    needed, start = 0.0, clock()
+    for number, config in enumerate(configs):
+        left = None if minutes is None else 60 * minutes - (clock() - start)
+        if left is not None and left < needed:
+            return
+        run = None
+        try:
+            run = execute(config, None if left is None else left / 60)
+            if run.finished:
+                run.summary()  # raises if it is damaged
+        except FedEASError as error:
+            if number == 0 and run is None and isinstance(error, InputError):
+                raise
+            yield RunOutcome(config, None, str(error))
+            continue
+        yield RunOutcome(config, run)
+        if not run.finished:
+            return
+        if minutes is not None and left is not None:
+            needed = min(LEAST_SECONDS, 2 * (left - (60 * minutes - (clock() - start))))
 
 
-@dataclass(frozen=True)
-class Training:
-    """How runs are made: where, whether each generates all its images, and who is notified."""
-
-    places: Places
-    timed: bool
-    watch: Watch
-    tell: Callable[[str], None]
-    on_start: OnStart | None = None
-
-    def of(self, configs: Sequence[RunConfig], results: Results, minutes: float | None) -> list[RunOutcome]:
-        """Make these runs one after the other; add finished ones to the results and keep them at once."""
-        deadline, outcomes = None if minutes is None else Deadline(minutes), list[RunOutcome]()
-        ahead = self._forecast_of(configs)
-        for outcome in carry_out(configs, lambda config: self._run(config, deadline, ahead), deadline):
-            outcomes.append(outcome)
-            self.tell(f"{len(outcomes)} of {len(configs)}  {describe_outcome(outcome)}")
-            if outcome.run is not None and outcome.run.finished:
-                results.add(outcome.run)
-                keep_all([outcome.config], results, self.places)
-        return outcomes
-
-    def _forecast_of(self, configs: Sequence[RunConfig]) -> OnStart:
-        """Passes the forecast of the first run on, as that of all runs; later ones are not passed on."""
-        untold = [configs]
-
-        def once(first: Forecast) -> None:
-            if untold and self.on_start is not None:
-                self.on_start(forecast_of_all(first, untold.pop()))
-
-        return once
-
-    def _run(self, config: RunConfig, deadline: Deadline | None, ahead: OnStart) -> Run:
-        from fedeas.fast import backend_for
-        from fedeas.federation.run import execute
-
-        store, bank = RunStore(self.places.runs), self.places.bank_of(config, self.timed)
-        with self.watch(config) as on_round:
-            return execute(config, store, on_round, bank, pause=deadline, on_start=ahead, backend_for=backend_for)
-
-
-def keep_all(configs: Sequence[RunConfig], found: Results, places: Places) -> None:
-    """Copy finished runs, also earlier ones, to the kept results, if `places.keeps`."""
-    kept = places.results.resolve()
-    for copies in [found.copies(config) for config in configs] if places.keeps else ():
-        if copies and not any(kept in run.path.resolve().parents for run in copies):
-            keep(copies[0], places.results)
-
-
-def _no_run_matches(only: str, name: str, configs: Sequence[RunConfig]) -> str:
-    """The error for a pattern that matches no run; it shows the labels that are most similar."""
-    if not configs:
-        return f"{name} needs no runs, so there are none to choose from"
-    labels = dict.fromkeys(config.label for config in configs)
-    similar = get_close_matches(only.replace("*", ""), labels, cutoff=0)
-    known = f"labels look like {listed(similar)}, and * stands for any text"
-    return f"no run of {name} has a label that matches {only!r}; {known}"
-
-
-def _write_tables(name: str, tables: Sequence[Filled], chosen: Study, out: Path) -> None:
-    noted = [replace(table, note=f"{table.note} {chosen.says}".strip()) for table in tables]
-    for ending, render in WRITERS.items() if noted else ():
-        with written_whole(out / f"{name}.{ending}") as part:
-            part.write_text(render(*noted))
-
-
-def _save_samples(chosen: Study, path: Path) -> None:
-    """Write a grid of samples of the profile's diffusion model."""
-    from fedeas.generators.diffusion.sampling import DiffusionGenerator
-    from fedeas.generators.diffusion.weights import Weights
-    from fedeas.generators.quality.grid import sample_grid
-
-    weights = Weights.load("digits" if chosen.profile.dataset else "cifar10")
-    sample_grid(DiffusionGenerator(weights), weights.class_names, path)
+def stays_here(config: RunConfig) -> bool:
+    """Whether a paused run should resume on the same machine: its checkpoint holds large client states."""
+    return config.algorithm.partition("(")[0] in CLIENT_STATE

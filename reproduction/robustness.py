@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
-from fedeas.core.sentences import markdown_table
-from fedeas.runs.comparison import Difference, ends_text, sign_test
+from fedeas.runs import Difference
 from reproduction.answers import (
     STEPS,
     USES,
@@ -18,6 +18,7 @@ from reproduction.answers import (
     whole_difference,
 )
 from reproduction.findings import NOTHING, Findings
+from reproduction.text import fixed, markdown_table
 
 HEADS = (
     "instead of FedEAS", "experiments above it", "one more experiment", "smallest budgets", "largest budgets",
@@ -37,30 +38,33 @@ def robustness_markdown(experiments: Sequence[Findings]) -> str:
         return NOTHING
     datasets = list(dict.fromkeys(each.dataset for each in clean(experiments) if each.compared))
     elsewhere = markdown_table(HEADS, [_row(name, experiments) for name in compared])
-    heads = [HEADS[0], *(f"without {dataset}" for dataset in datasets)]
-    without = markdown_table(heads, [_without_each(name, experiments, datasets) for name in compared])
+    others = [[found for found in experiments if found.dataset != dataset] for dataset in datasets]
+    rows = [[name, *(mean_cell(mean_of_experiments(each, name)) for each in others)] for name in compared]
+    without = markdown_table([HEADS[0], *(f"without {dataset}" for dataset in datasets)], rows)
     return "\n\n".join([elsewhere, without, ABOUT])
 
 
 def at_end(experiments: Sequence[Findings], method: str, end: int) -> Difference | None:
     """The mean difference at the smallest (`end` 0) or largest (-1) budget of each experiment of `gains_of`."""
-    counted = [found for found in clean(experiments) if whole_difference(found, method) is not None]
-    return Difference.of([_by_table(found, method)[planned_tables(found, method)[end]] for found in counted])
+    means = list[float]()
+    for found in clean(experiments):
+        if whole_difference(found, method) is not None:
+            table = planned_tables(found, method)[end]
+            means += [each.difference.mean for each in comparisons_of(found, method) if each.table == table]
+    return Difference.of(means)
 
 
-def _by_table(found: Findings, method: str) -> dict[str, float]:
-    """A method's difference to FedEAS at each budget."""
-    return {each.table: each.difference.mean for each in comparisons_of(found, method)}
+def sign_test(values: Sequence[float]) -> float:
+    """The two-sided p-value of the signs, if both were equally likely; zeros do not count."""
+    above, below = (sum(sign * value > 0 for value in values) for sign in (1, -1))
+    one_side = range(max(above, below), above + below + 1)
+    return min(1.0, sum(math.comb(above + below, number) for number in one_side) / 2.0 ** (above + below - 1))
 
 
 def _row(method: str, experiments: Sequence[Findings]) -> list[str]:
     gains, mean = gains_of(experiments, method), mean_of_experiments(experiments, method)
     above = f"{sum(gain > 0 for gain in gains)} of {len(gains)} (p = {sign_test(gains):.2g})"
-    another = ends_text(mean.interval_of_another, 2) if mean is not None else ""
-    return [method, above, another, *(mean_cell(at_end(experiments, method, end)) for end in (0, -1))]
-
-
-def _without_each(method: str, experiments: Sequence[Findings], datasets: Sequence[str]) -> list[str]:
-    """A method's mean over experiments, without those on each dataset in turn."""
-    others = [[found for found in experiments if found.dataset != dataset] for dataset in datasets]
-    return [method, *(mean_cell(mean_of_experiments(each, method)) for each in others)]
+    further = mean.interval_of_another if mean is not None else None
+    another = "" if further is None else " to ".join(fixed(end, 2) for end in further)
+    ends = (mean_cell(at_end(experiments, method, end)) for end in (0, -1))
+    return [method, above, another, *ends]

@@ -9,8 +9,9 @@ from itertools import combinations
 from statistics import mean
 from typing import NamedTuple
 
-from fedeas.runs.comparison import Difference, Measured, Verdict, fixed, paired_difference, signed
+from fedeas.runs import Difference, Measured, Verdict, paired_difference
 from reproduction.tables import NOT_RUN
+from reproduction.text import fixed, signed
 
 LEVEL_POINTS = 3.0
 """Levels of accuracy agree within this many points: our initial weights, generator and test set differ."""

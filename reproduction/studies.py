@@ -5,20 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from functools import cached_property
-from typing import Literal
+from typing import Any, Literal
 
-from fedeas.config import (
-    DataConfig,
-    EngineConfig,
-    ModelConfig,
-    PartitionConfig,
-    RoundsConfig,
-    RunConfig,
-    TrainConfig,
-)
-from fedeas.core.errors import InputError
-from fedeas.data.known import known_dataset
-from fedeas.runs.accuracy_curves import RoundRange
+from fedeas import InputError, RunPlan
+from fedeas.config import RunConfig, checked_config
 from reproduction.methods import FEDAVG, Method, run_name
 from reproduction.profiles import FULL, HELD_OUT, OTHER, PROFILES, SCRATCH, STARTS, Precision, Profile
 from reproduction.published import Setting, setting
@@ -27,8 +17,18 @@ Protocol = Literal["paper", "clean"]
 PROTOCOLS: tuple[Protocol, ...] = ("clean", "paper")
 """The more trustworthy one first."""
 
-HELD_OUT_SHARE = 5
-"""One in this many training images is held out if a study compares with real images."""
+HELD_OUT_IMAGES = {"digits": 200}
+"""Training images that are held out if a study compares with real images, for datasets with fewer than CIFAR's."""
+
+_PLANS: dict[tuple[object, ...], RunPlan] = {}
+
+
+def plan_of(config: RunConfig) -> RunPlan:
+    """The plan of a run; many runs share one."""
+    key = config.policy, config.generator, config.data.dataset, config.data.held_out, config.drawn_partition
+    if key not in _PLANS:
+        _PLANS[key] = RunPlan.of(config)
+    return _PLANS[key]
 
 
 @dataclass(frozen=True)
@@ -56,9 +56,11 @@ class Study:
         return [setting(name) for name in names]
 
     @property
-    def window(self) -> RoundRange:
-        """The rounds whose mean accuracy the tables show."""
-        return RoundRange.of(self.profile.rounds)
+    def window(self) -> str:
+        """The rounds whose mean accuracy the tables show: the last tenth."""
+        last = self.profile.rounds
+        first = last - -(-last // 10) + 1
+        return f"round {last}" if first == last else f"rounds {first}-{last}"
 
     @property
     def level(self) -> str:
@@ -71,10 +73,6 @@ class Study:
         split = ", a partition of its own for each seed" if self.redraw else ""
         start = "" if self.profile.dataset else f", {STARTS[self.start].says}"
         return f"{self.profile.says} Protocol {self.protocol}, {self._precision}{start}{split}."
-
-    @property
-    def _precision(self) -> Precision:
-        return self.precision or self.profile.precision
 
     def title(self, where: Setting) -> str:
         """The title of a setting, as it is run in this study."""
@@ -115,83 +113,69 @@ class Study:
     def _configs(self) -> dict[tuple[Setting, Method], RunConfig]:
         return {}
 
+    @property
+    def _precision(self) -> Precision:
+        return self.precision or self.profile.precision
+
     def _new_config(self, where: Setting, method: Method) -> RunConfig:
-        profile = self.profile
+        profile, data = self.profile, {"dataset": self.profile.dataset or where.dataset, "protocol": self.protocol}
         policy = method.policy.format(budget=profile.budget)
-        return RunConfig(
-            label=f"{self._place(where)}-{self._run_name(replace(method, policy=policy))}",
-            policy=policy,
-            generator=self._generator(method),
-            algorithm=profile.algorithms.get(method.algorithm, method.algorithm),
-            data=DataConfig(
-                dataset=profile.dataset or where.dataset,
-                protocol=self.protocol,
-                held_out=profile.held_out or self._held_out(where) * method.held_out,
-            ),
-            partition=self._central() if method.central else self._partition(where),
-            model=self._model(where),
-            train=self._train(where, method),
-            rounds=RoundsConfig(
-                total=profile.rounds, participation=1.0 if method.central else float(where.participation)
-            ),
-            engine=EngineConfig(precision=self._precision),
+        generator = method.generator.format(generator=profile.generator, other=profile.other_generator)
+        # The name leaves out what all runs of the profile have, so that runs that are the same have one name.
+        named = replace(method, policy=policy, held_out=method.held_out and not profile.held_out)
+        usual = HELD_OUT if profile.held_out else profile.generator
+        if generator == usual or method.policy == FEDAVG.policy:
+            named = replace(named, generator="")
+        elif profile.generator != usual:
+            named = replace(named, generator=generator)
+        own = f"{profile.dataset}-k{self._clients(where)}-a{where.alpha}" if profile.dataset else where.id
+        apart = HELD_OUT_IMAGES.get(profile.dataset, 10_000) if method.held_out else 0
+        participation = 1.0 if method.central else float(where.participation)
+        return checked_config(
+            {
+                "label": f"{own}-{run_name(named)}",
+                "policy": policy,
+                "generator": generator,
+                "algorithm": profile.algorithms.get(method.algorithm, method.algorithm),
+                "data": {**data, "held_out": profile.held_out or apart},
+                "partition": self._partition(where, method),
+                "model": self._model(where),
+                "train": self._train(where, method),
+                "rounds": {
+                    "total": profile.rounds,
+                    "participation": participation,
+                },
+                "engine": {"precision": self._precision},
+            }
         )
 
-    def _run_name(self, method: Method) -> str:
-        """A name that leaves out what all runs of the profile have, so that runs that are the same have one name."""
-        apart = method.held_out and not self.profile.held_out
-        return run_name(replace(method, held_out=apart, generator=self._generator_to_name(method)))
-
-    def _generator_to_name(self, method: Method) -> str:
-        """The generator as names of runs show it; empty for the usual one."""
-        usual = HELD_OUT if self.profile.held_out else self.profile.generator
-        generator = self._generator(method)
-        if generator == usual or method.policy == FEDAVG.policy:
-            return ""
-        return method.generator if self.profile.generator == usual else generator
-
-    def _generator(self, method: Method) -> str:
-        return method.generator.format(generator=self.profile.generator, other=self.profile.other_generator)
-
-    def _train(self, where: Setting, method: Method) -> TrainConfig:
-        usual = self.profile.train
-        changed: dict[str, object] = {"sampling": method.sampling, "server_epochs": method.server_epochs}
+    def _train(self, where: Setting, method: Method) -> dict[str, object]:
+        usual, changed = self.profile.train, dict[str, object]()
         if method.loss:
             changed["loss"] = method.loss
         if method.equal_steps:
             changed["steps"] = self.profile.equal_steps[where.id]
         if method.central:
-            changed["epochs"] = max(1, round(usual.epochs * float(where.participation)))
-        return TrainConfig.model_validate(usual.model_dump() | changed)
+            changed["epochs"] = max(1, round(usual["epochs"] * float(where.participation)))
+        return {**usual, "sampling": method.sampling, **changed}
 
-    def _held_out(self, where: Setting) -> int:
-        return (
-            200
-            if self.profile.dataset == "digits"
-            else known_dataset(where.dataset).labels(merged=False).size // HELD_OUT_SHARE
-        )
-
-    def _model(self, where: Setting) -> ModelConfig:
+    def _model(self, where: Setting) -> dict[str, str]:
         if self.profile.dataset:
-            return ModelConfig(name="small-cnn")
+            return {"name": "small-cnn"}
         stem, weights, _ = STARTS[self.start]
-        return ModelConfig(name="resnet18", stem=stem, weights=weights.format(other=OTHER[where.dataset]))
+        return {"name": "resnet18", "stem": stem, "weights": weights.format(other=OTHER[where.dataset])}
 
-    def _place(self, where: Setting) -> str:
-        """The setting's short name in this study."""
-        if not self.profile.dataset:
-            return where.id
-        return f"{self.profile.dataset}-k{self.profile.clients[where.clients]}-a{where.alpha}"
-
-    def _central(self) -> PartitionConfig:
+    def _partition(self, where: Setting, method: Method) -> dict[str, Any]:
+        if not method.central:
+            scheme = "paper" if self.protocol == "paper" else "dirichlet"
+            drawn = {"alpha": float(where.alpha), "redraw": self.redraw}
+            return {"scheme": scheme, "clients": self._clients(where), **drawn}
         if self.protocol == "paper":
             raise InputError("central training needs the clean protocol; the paper's tests on parts of its clients")
-        return PartitionConfig(scheme="iid", clients=1)
+        return {"scheme": "iid", "clients": 1}
 
-    def _partition(self, where: Setting) -> PartitionConfig:
-        clients = self.profile.clients.get(where.clients, where.clients)
-        scheme: Literal["paper", "dirichlet"] = "paper" if self.protocol == "paper" else "dirichlet"
-        return PartitionConfig(scheme=scheme, clients=clients, alpha=float(where.alpha), redraw=self.redraw)
+    def _clients(self, where: Setting) -> int:
+        return self.profile.clients.get(where.clients, where.clients)
 
 
 def study(

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from decimal import Decimal
 
 from fedeas.config import RunConfig
-from fedeas.planning import scores
 from reproduction.measures import Measure, gain
-from reproduction.run_plans import allocation_of, counts_of, distinct_images
+from reproduction.studies import plan_of
 
 NOT_REACHED = "not reached"
 
@@ -60,17 +59,17 @@ class Sheet:
 
 def placed(run: RunConfig, printed: Decimal | None = None) -> Cell:
     """Synthetic samples of all clients."""
-    return Cell((), lambda: float(allocation_of(run).total), printed, 0)
+    return Cell((), lambda: float(plan_of(run).total), printed, 0)
 
 
 def generated(run: RunConfig) -> Cell:
     """Different images of a run, which have to be made: each once, however many clients share it."""
-    return Cell((), lambda: float(distinct_images(run)), None, 0)
+    return Cell((), lambda: float(plan_of(run).distinct), None, 0)
 
 
 def imbalance_removed(run: RunConfig) -> Cell:
     """How much of the label imbalance the plan removes, in percent."""
-    return Cell((), lambda: 100 * scores.imbalance_removed(counts_of(run), allocation_of(run)), None, 1)
+    return Cell((), lambda: 100 * plan_of(run).summary.removed, None, 1)
 
 
 def minus(run: RunConfig, other: RunConfig) -> Cell | None:

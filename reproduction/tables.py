@@ -8,12 +8,14 @@ from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from io import StringIO
 
-from fedeas.runs.comparison import BEST, SECOND, Difference, Measured, fixed, ranks, signed
+from fedeas.runs import Difference, Measured, ranks
 from reproduction.measures import final
 from reproduction.results import Results
 from reproduction.table_spec import Cell, Sheet
+from reproduction.text import fixed, signed
 
 NOT_RUN = "not run"
+BEST, SECOND = 1, 2  # ranks
 
 
 @dataclass(frozen=True)

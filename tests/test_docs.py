@@ -19,7 +19,7 @@ def load_renderer():
 
 
 RENDERED = load_renderer().PAGES
-OTHERS = ("CHANGELOG.md", "CONTRIBUTING.md", "examples/flower_pytorch/README.md", "results/README.md")
+OTHERS = ("CHANGELOG.md", "CONTRIBUTING.md", "examples/flower_pytorch/README.md", "reproduction/results/README.md")
 PAGES = [*RENDERED, *(ROOT / name for name in OTHERS)]
 
 
@@ -32,7 +32,7 @@ def test_rendered_blocks_are_up_to_date(page, monkeypatch):
 
 @pytest.mark.parametrize("name", ["README.md", "docs/results.md"])
 def test_the_clean_protocol_comes_first(name):
-    tables = re.findall(r"<!-- \$ fedeas reproduce (.*--show.*) -->", (ROOT / name).read_text())
+    tables = re.findall(r"<!-- \$ python -m reproduction (.*--show.*) -->", (ROOT / name).read_text())
     assert tables[0].startswith("references --protocol clean ")
 
 

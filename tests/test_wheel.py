@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import sysconfig
+import tarfile
 import venv
 import zipfile
 from pathlib import Path
@@ -46,6 +47,25 @@ def fedeas(wheel, tmp_path_factory):
 
     call.folder, call.home = elsewhere, home
     return call
+
+
+@pytest.mark.slow
+def test_the_wheel_holds_the_library_and_nothing_else(wheel):
+    names = zipfile.ZipFile(wheel).namelist()
+    assert {name.partition("/")[0] for name in names if ".dist-info/" not in name} == {"fedeas"}
+
+
+@pytest.mark.slow
+def test_the_source_release_holds_what_sets_up_servers_and_nodes(tmp_path):
+    tool, python = tmp_path / "hatchling", [sys.executable, "-m"]
+    if subprocess.run([*python, "pip", "install", "--quiet", "--target", str(tool), "hatchling"]).returncode:
+        pytest.skip("hatchling, which builds the release, cannot be had from the package index")
+    command = [*python, "hatchling", "build", "--target", "sdist", "--directory", str(tmp_path)]
+    subprocess.run(command, cwd=ROOT, env={**os.environ, "PYTHONPATH": str(tool)}, check=True, capture_output=True)
+    with tarfile.open(*tmp_path.glob("*.tar.gz")) as release:
+        names = {name.partition("/")[2] for name in release.getnames()}
+    kept = [path.relative_to(ROOT).as_posix() for path in (ROOT / "deploy").rglob("*") if path.is_file()]
+    assert {name for name in kept if "__pycache__" not in name} <= names
 
 
 @pytest.mark.slow

@@ -9,94 +9,97 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter
+from numpy.typing import NDArray
 
-from fedeas.core.arrays import FloatArray, IntArray
-from fedeas.planning import scores
-from fedeas.planning.beta import MAX_SHARE, MIN_REMOVED, beta_path, select_beta
-from fedeas.planning.counts import Allocation, LabelCounts
-from fedeas.planning.policies import FedEAS, FullBalance, Greedy, MissingOnly, Optimal, Uniform
-from fedeas.views import figures as plots
-from reproduction.figures.style import panel
+import fedeas
+from reproduction.figures import style
 from reproduction.published import EXAMPLE, example_counts, published, setting
 
-POLICY = FedEAS(float(published().totals.beta))
+POLICY = fedeas.FedEAS(float(published().totals.beta))
+MIN_REMOVED, MAX_SHARE = 0.5, 0.25  # the paper's two conditions on beta
 TOP_CLIENTS = 5  # of Fig. 2(a)
 CURVE_POINTS = 40
 
 
-@plots.styled
+@style.styled
 def demand_figure() -> Figure:
     """Fig. 1(a): samples that each client generates under Full-Balance and under FedEAS."""
-    counts, plan, demand = example_counts(), _plan(), FullBalance().allocate(example_counts())
+    counts, plan, demand = example_counts(), _plan(), fedeas.FullBalance().allocate(example_counts())
     order = np.argsort(-demand.per_client, kind="stable")
     figure, axes = _panel(
         f"FedEAS generates {plan.total / demand.total:.1%} of what balancing every client takes", height=4.4
     )
     names = (f"Full-Balance demand: {demand.total:,} samples", f"{POLICY.spec}: {plan.total:,} samples")
-    plots.demand_bars(axes.bar, demand.per_client[order], plan.per_client[order], names)
+    places, hatched = np.arange(len(order)), {"edgecolor": style.GREY, "linewidth": 0.8, "hatch": "/////"}
+    axes.bar(places, demand.per_client[order], 0.84, color="white", label=names[0], **hatched)
+    axes.bar(places, plan.per_client[order], 0.5, color=style.BLUE, label=names[1])
     axes.set_xticks(range(counts.num_clients), [counts.client_name(client) for client in order])
     axes.set(xlabel="client, in falling order of demand", ylabel="synthetic samples", xlim=(-0.7, len(order) - 0.3))
     axes.yaxis.set_major_formatter("{x:,.0f}")
-    axes.grid(axis="y", **plots.GRID)
+    axes.grid(axis="y", **style.GRID)
     axes.legend(loc="upper right")
     return figure
 
 
-@plots.styled
+@style.styled
 def concentration_figure() -> Figure:
     """Fig. 2(a): the share of the imbalance and of the budget that the most imbalanced clients have."""
-    counts, shares = example_counts(), scores.concentration(example_counts(), _plan())
+    counts, shares = example_counts(), fedeas.concentration(example_counts(), _plan())
     held, received = (float(values[TOP_CLIENTS - 1]) for values in (shares.imbalance, shares.budget))
     figure, axes = _panel(
         f"{TOP_CLIENTS} of {counts.num_clients} clients hold {held:.1%} of the imbalance "
         f"and receive {received:.1%} of the budget"
     )
-    _running_share(axes, shares.imbalance, plots.VERMILLION, "imbalance score", (-8, 6))
-    _running_share(axes, shares.budget, plots.BLUE, f"{POLICY.spec} budget", (46, -14))
-    axes.plot((0, counts.num_clients), (0, 1), ":", color=plots.GREY, linewidth=1.2, label="if all clients were alike")
-    axes.axvline(TOP_CLIENTS, color=plots.GREY, linewidth=0.8, zorder=1)
+    _running_share(axes, shares.imbalance, style.VERMILLION, "imbalance score", (-8, 6))
+    _running_share(axes, shares.budget, style.BLUE, f"{POLICY.spec} budget", (46, -14))
+    axes.plot((0, counts.num_clients), (0, 1), ":", color=style.GREY, linewidth=1.2, label="if all clients were alike")
+    axes.axvline(TOP_CLIENTS, color=style.GREY, linewidth=0.8, zorder=1)
     axes.set(xlabel="clients counted, in falling order of imbalance", ylabel="share held so far")
     axes.set(xlim=(0, counts.num_clients + 0.3), ylim=(0, 1.03), xticks=range(0, counts.num_clients + 1, TOP_CLIENTS))
-    plots.percent_axis(axes.yaxis)
-    axes.grid(**plots.GRID)
+    style.percent_axis(axes.yaxis)
+    axes.grid(**style.GRID)
     axes.legend(loc="lower right")
     return figure
 
 
-@plots.styled
+@style.styled
 def reduction_figure() -> Figure:
     """Fig. 2(b): imbalance removed as the budget grows, for FedEAS, Uniform and the greedy reference."""
-    counts, path = example_counts(), beta_path(POLICY, example_counts(), 1.06 * _sweep()[-1])
+    counts, path = example_counts(), fedeas.beta_path(POLICY, example_counts(), 1.06 * _sweep()[-1])
     figure, axes = _panel("The same number of samples removes more imbalance in scarce classes")
     steps = np.searchsorted(path.beta, _sweep(), side="right") - 1
     matched = path.total[steps]
     budgets = np.union1d(np.linspace(0, path.total[-1], CURVE_POINTS).astype(int), matched)
     greedy, slack = _greedy_curve(counts, budgets)
-    uniform = scores.budget_path(counts, (Uniform(int(budget)).allocate(counts) for budget in budgets)).removed
+    uniform = fedeas.budget_path(counts, (fedeas.Uniform(int(budget)).allocate(counts) for budget in budgets)).removed
     at = np.searchsorted(budgets, matched)
     bound = 10.0 ** np.ceil(np.log10(max(100 * slack, 1e-9)))  # the next power of ten
     name = f"greedy (optimal is within {bound:g} points)"
-    axes.plot(budgets, greedy, "--", color=plots.INK, linewidth=1.4, label=name)
-    axes.plot(path.total, path.removed, "o-", color=plots.BLUE, markevery=list(steps), label="FedEAS")
-    axes.plot(budgets, uniform, "s-", color=plots.ORANGE, markevery=list(at), label="uniform, at the same budgets")
+    axes.plot(budgets, greedy, "--", color=style.INK, linewidth=1.4, label=name)
+    axes.plot(path.total, path.removed, "o-", color=style.BLUE, markevery=list(steps), label="FedEAS")
+    axes.plot(budgets, uniform, "s-", color=style.ORANGE, markevery=list(at), label="uniform, at the same budgets")
     for beta, total, share in zip(_sweep(), matched, uniform[at], strict=True):
         axes.annotate(f"β = {beta:g}", (total, share), (6, -15), textcoords="offset points", fontsize=10)
-    _bracket(axes, _removed(Uniform(POLICY).allocate(counts)), _removed(_plan()))
+    _bracket(axes, _removed(fedeas.Uniform(POLICY).allocate(counts)), _removed(_plan()))
     axes.set(xlabel="synthetic samples in all", ylabel="imbalance removed", xlim=(0, None), ylim=(0, None))
-    plots.percent_axis(axes.yaxis)
+    style.percent_axis(axes.yaxis)
     axes.xaxis.set_major_formatter("{x:,.0f}")
-    axes.grid(**plots.GRID)
+    axes.grid(**style.GRID)
     axes.legend(loc="lower right")
     return figure
 
 
-@plots.styled
+@style.styled
 def overview_figure() -> Figure:
     """Fig. 3: from entropy to budget to fill, on four clients from the most to the least skewed."""
-    counts, policies = example_counts(), (FullBalance(), Uniform(POLICY), MissingOnly(POLICY), POLICY)
+    counts, policies = (
+        example_counts(),
+        (fedeas.FullBalance(), fedeas.Uniform(POLICY), fedeas.MissingOnly(POLICY), POLICY),
+    )
     chosen = _spread_of_skew(counts.entropy, 4)
-    figure = plots.new_figure(10, 10.5)
-    top, bottom = plots.stacked(figure, 1, 2.3)
+    figure = style.new_figure(10, 10.5)
+    parts: Any = figure.subfigures(2, 1, height_ratios=(1, 2.3), hspace=0.03)
+    top, bottom = parts
     _entropy_to_budget(top.subplots(), counts, chosen)
     bottom.suptitle("What the marked clients hold under each policy (grey: real, colour: synthetic, dashed: budget b)")
     panels = bottom.subplots(len(chosen), len(policies), sharex=True, sharey=True)
@@ -110,49 +113,49 @@ def overview_figure() -> Figure:
     return figure
 
 
-@plots.styled
+@style.styled
 def selection_figure() -> Figure:
     """Fig. 5(b): the betas that remove enough imbalance with few enough synthetic samples."""
-    counts, path = example_counts(), beta_path(POLICY, example_counts(), 1.25 * _sweep()[-1])
-    interval = select_beta(counts, POLICY, MIN_REMOVED, MAX_SHARE)
+    counts, path = example_counts(), fedeas.beta_path(POLICY, example_counts(), 1.25 * _sweep()[-1])
+    interval = fedeas.select_beta(counts, POLICY, MIN_REMOVED, MAX_SHARE)
     figure, axes = _panel(f"Both conditions hold for β in [{interval.lo:.2f}, {interval.hi:.2f})")
     share = path.total / (counts.total + path.total)
     steps = np.searchsorted(path.beta, _sweep(), side="right") - 1
     inside = (path.beta >= interval.lo) & (path.beta < interval.hi)
     _admissible(axes)
-    axes.plot(share[inside], path.removed[inside], color=plots.ORANGE, linewidth=7, solid_capstyle="butt")
-    axes.plot(share, path.removed, "o-", color=plots.BLUE, markevery=list(steps), markersize=7)
+    axes.plot(share[inside], path.removed[inside], color=style.ORANGE, linewidth=7, solid_capstyle="butt")
+    axes.plot(share, path.removed, "o-", color=style.BLUE, markevery=list(steps), markersize=7)
     for beta, step in zip(_sweep(), steps, strict=True):
         place = (share[step], path.removed[step])
         axes.annotate(f"β = {beta:g}", place, (-8, 7), textcoords="offset points", ha="right")
     axes.set(xlabel="synthetic share of the training data", ylabel="imbalance removed")
     axes.set(xlim=(0, 1.05 * share[-1]), ylim=(0, 1.1 * path.removed[-1]))
-    plots.percent_axis(axes.xaxis)
-    plots.percent_axis(axes.yaxis)
+    style.percent_axis(axes.xaxis)
+    style.percent_axis(axes.yaxis)
     return figure
 
 
-@plots.styled
+@style.styled
 def closed_form_figure() -> Figure:
     """Supplement B: the heterogeneity left in the two-client case, and how fast it falls."""
     ratio = np.linspace(0, 1, 1001)
-    left = scores.heterogeneity_left(ratio)
+    left = fedeas.heterogeneity_left(ratio)
     slope = np.abs(np.gradient(left, ratio, edge_order=2))
-    figure = plots.new_figure(9, 4)
+    figure = style.new_figure(9, 4)
     figure.set_layout_engine("constrained", wspace=0.06)
     share, speed = figure.subplots(1, 2)
-    share.plot(ratio, left, color=plots.VERMILLION, label="heterogeneity left, h(r)")
-    share.plot(ratio, 1 - left, color=plots.BLUE, label="removed, 1 − h(r)")
+    share.plot(ratio, left, color=style.VERMILLION, label="heterogeneity left, h(r)")
+    share.plot(ratio, 1 - left, color=style.BLUE, label="removed, 1 − h(r)")
     share.set(title="Two clients that hold one class each", ylabel="share of the heterogeneity", ylim=(0, 1.02))
     share.legend(loc="center right")
-    plots.percent_axis(share.yaxis)
-    speed.plot(ratio, slope, color=plots.PURPLE)
+    style.percent_axis(share.yaxis)
+    speed.plot(ratio, slope, color=style.PURPLE)
     speed.set(title="The first samples count most", ylabel="drop per unit of r, |h′(r)|", ylim=(0, 1.08 * slope[0]))
     _point_out(speed, (0.0, float(slope[0])), f"{slope[0]:.2f} at r = 0", (12, -4))
     _point_out(speed, (1.0, float(slope[-1])), f"{slope[-1]:.2f} at r = 1", (-72, 14))
     for axes in (share, speed):
         axes.set(xlabel="synthetic over real samples, r", xlim=(0, 1.02))
-        axes.grid(**plots.GRID)
+        axes.grid(**style.GRID)
     return figure
 
 
@@ -167,7 +170,7 @@ COUNT_FIGURES: dict[str, Callable[[], Figure]] = {
 
 
 @cache
-def _plan() -> Allocation:
+def _plan() -> fedeas.Allocation:
     return POLICY.allocate(example_counts())
 
 
@@ -176,15 +179,15 @@ def _sweep() -> tuple[float, ...]:
     return tuple(float(beta) for beta in published().beta_sweep.beta)
 
 
-def _removed(allocation: Allocation) -> float:
-    return scores.imbalance_removed(example_counts(), allocation)
+def _removed(allocation: fedeas.Allocation) -> float:
+    return fedeas.imbalance_removed(example_counts(), allocation)
 
 
 def _panel(title: str, height: float = 4.8) -> tuple[Figure, Any]:
-    return panel(f"{title}\n{setting(EXAMPLE).title}", 8, height)
+    return style.panel(f"{title}\n{setting(EXAMPLE).title}", 8, height)
 
 
-def _running_share(axes: Any, shares: FloatArray, colour: str, name: str, offset: tuple[int, int]) -> None:
+def _running_share(axes: Any, shares: NDArray[np.float64], colour: str, name: str, offset: tuple[int, int]) -> None:
     """Draw a curve from 0, and write the share of the top clients beside its point."""
     axes.plot(np.append(0.0, shares), "o-", color=colour, markersize=4, label=name)
     top = float(shares[TOP_CLIENTS - 1])
@@ -193,69 +196,69 @@ def _running_share(axes: Any, shares: FloatArray, colour: str, name: str, offset
     axes.annotate(f"{top:.1%}", (TOP_CLIENTS, top), offset, **style)
 
 
-def _greedy_curve(counts: LabelCounts, budgets: IntArray) -> tuple[FloatArray, float]:
+def _greedy_curve(counts: fedeas.LabelCounts, budgets: NDArray[np.int64]) -> tuple[NDArray[np.float64], float]:
     """The share that greedy removes at each budget, and a bound on how much more any allocation could remove."""
-    greedy = scores.budget_path(counts, (Greedy(int(budget)).allocate(counts) for budget in budgets)).removed
-    optimal = [Optimal(int(budget)).allocate(counts) for budget in budgets]
-    bound = np.array([_removed(best) + best.gap / scores.imbalance(counts) for best in optimal])
+    greedy = fedeas.budget_path(counts, (fedeas.Greedy(int(budget)).allocate(counts) for budget in budgets)).removed
+    optimal = [fedeas.Optimal(int(budget)).allocate(counts) for budget in budgets]
+    bound = np.array([_removed(best) + best.gap / fedeas.imbalance(counts) for best in optimal])
     return greedy, float((bound - greedy).max())
 
 
 def _bracket(axes: Any, low: float, high: float) -> None:
     at = _plan().total
-    arrow = {"arrowstyle": "|-|", "color": plots.INK, "shrinkA": 5, "shrinkB": 5, "mutation_scale": 5}
+    arrow = {"arrowstyle": "|-|", "color": style.INK, "shrinkA": 5, "shrinkB": 5, "mutation_scale": 5}
     axes.annotate("", (at, low), (at, high), arrowprops=arrow)
     text = f"+{100 * (high - low):.1f} points"
     axes.annotate(text, (at, low + 0.68 * (high - low)), (9, 0), textcoords="offset points", va="center")
 
 
 def _admissible(axes: Any) -> None:
-    axes.fill_between((0, MAX_SHARE), MIN_REMOVED, 1, color=plots.GREEN, alpha=0.15, linewidth=0)
-    axes.axhline(MIN_REMOVED, color=plots.GREY, linestyle="--", linewidth=1.2)
-    axes.axvline(MAX_SHARE, color=plots.GREY, linestyle="--", linewidth=1.2)
+    axes.fill_between((0, MAX_SHARE), MIN_REMOVED, 1, color=style.GREEN, alpha=0.15, linewidth=0)
+    axes.axhline(MIN_REMOVED, color=style.GREY, linestyle="--", linewidth=1.2)
+    axes.axvline(MAX_SHARE, color=style.GREY, linestyle="--", linewidth=1.2)
     note = f"at least {MIN_REMOVED:.0%} removed,\nless than {MAX_SHARE:.0%} synthetic"
     axes.text(0.5 * MAX_SHARE, MIN_REMOVED + 0.2, note, ha="center", va="center", color="#00664b")
 
 
-def _spread_of_skew(entropy: FloatArray, number: int) -> IntArray:
+def _spread_of_skew(entropy: NDArray[np.float64], number: int) -> NDArray[np.int64]:
     """Clients from the most to the least skewed, in about equal steps of entropy."""
     wanted = np.linspace(entropy.min(), entropy.max(), number)
     return np.asarray(np.abs(entropy[:, None] - wanted).argmin(axis=0))
 
 
-def _entropy_to_budget(axes: Any, counts: LabelCounts, chosen: IntArray) -> None:
+def _entropy_to_budget(axes: Any, counts: fedeas.LabelCounts, chosen: NDArray[np.int64]) -> None:
     budgets, mean = POLICY.budgets(counts), counts.sizes / counts.num_classes
-    dots = axes.scatter(counts.entropy, budgets, mean, color=plots.SKY, alpha=0.8, edgecolors="white")
-    axes.scatter(counts.entropy[chosen], budgets[chosen], mean[chosen], color=plots.VERMILLION, edgecolors="white")
+    dots = axes.scatter(counts.entropy, budgets, mean, color=style.SKY, alpha=0.8, edgecolors="white")
+    axes.scatter(counts.entropy[chosen], budgets[chosen], mean[chosen], color=style.VERMILLION, edgecolors="white")
     for client in chosen:
         place, below = (counts.entropy[client], budgets[client]), -13 - np.sqrt(mean[client]) / 2
         text = f"client {counts.client_name(client)}"
         axes.annotate(text, place, (0, below), textcoords="offset points", ha="center", color="#a34700")
-    keys = dots.legend_elements("sizes", num=3, fmt="{x:,.0f}", color=plots.SKY)
+    keys = dots.legend_elements("sizes", num=3, fmt="{x:,.0f}", color=style.SKY)
     axes.legend(*keys, title="mean samples\nper class", loc="upper right", labelspacing=1.1, borderpad=0.8)
     axes.set(xlabel="normalised entropy of the client's labels (0: one class, 1: balanced)", xlim=(0, 1))
     axes.set(ylabel="budget b of each class", ylim=(0, 1.12 * budgets.max()))
     axes.set_title(f"More skew, and more data, give a larger budget: {POLICY.spec}, {setting(EXAMPLE).title}")
-    axes.grid(**plots.GRID)
+    axes.grid(**style.GRID)
 
 
-def _fill(axes: Any, counts: LabelCounts, allocation: Allocation, client: int, level: bool) -> None:
+def _fill(axes: Any, counts: fedeas.LabelCounts, allocation: fedeas.Allocation, client: int, level: bool) -> None:
     real, synthetic, classes = counts.n[client], allocation.n[client], range(counts.num_classes)
-    axes.bar(classes, real, color=plots.GREY)
-    axes.bar(classes, synthetic, bottom=real, color=plots.BLUE if level else plots.ORANGE)
+    axes.bar(classes, real, color=style.GREY)
+    axes.bar(classes, synthetic, bottom=real, color=style.BLUE if level else style.ORANGE)
     axes.set_yscale("symlog", linthresh=10, linscale=0.5)
     axes.set_ylim(0, 2 * counts.n.max())
     axes.yaxis.set_major_formatter(EngFormatter(sep=""))
     if level:
         budget = POLICY.budgets(counts)[client]
-        axes.axhline(budget, color=plots.INK, linestyle="--", linewidth=1)
+        axes.axhline(budget, color=style.INK, linestyle="--", linewidth=1)
         axes.annotate(
             f"b = {budget}", (1, budget), (2, 0), xycoords=("axes fraction", "data"), textcoords="offset points"
         )
-    plots.name_classes(axes, counts)
-    axes.set_xlabel("")
+    axes.set_xticks(classes, counts.class_names)
+    axes.tick_params(axis="x", rotation=90 if max(map(len, counts.class_names)) > 2 else 0, labelsize=9)
 
 
 def _point_out(axes: Any, place: tuple[float, float], text: str, offset: tuple[int, int]) -> None:
-    axes.plot(*place, "o", color=plots.PURPLE, clip_on=False)
+    axes.plot(*place, "o", color=style.PURPLE, clip_on=False)
     axes.annotate(text, place, offset, textcoords="offset points")

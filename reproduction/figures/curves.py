@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import statistics
 import textwrap
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 from typing import Any, NamedTuple
@@ -12,21 +14,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 from matplotlib.transforms import ScaledTranslation
 
-from fedeas.runs.accuracy_curves import AccuracyCurve, MeanCurve, mean_curve
-from fedeas.views import figures as plots
-from fedeas.views.figures import Look
-from reproduction.figures.style import (
-    DIAMOND,
-    HALO,
-    POINTS,
-    WIDTH,
-    End,
-    key,
-    looks_by_name,
-    name_ends,
-    panel,
-    say_not_run,
-)
+from reproduction.figures import style
 from reproduction.tables import NOT_RUN
 
 COLUMNS = 2  # panels beside each other
@@ -34,14 +22,36 @@ LETTERS = 70  # of a title across the whole width
 
 
 class Line(NamedTuple):
-    """A method in a panel: a curve for each seed (none if it was not run), and the paper's round at the threshold."""
+    """A method in a panel: accuracy by round for each seed (none if it was not run), and the paper's round at the
+    threshold.
+    """
 
     name: str
-    curves: Sequence[AccuracyCurve]
+    curves: Sequence[Mapping[int, float]]
     paper_round: int | None = None
 
 
-@plots.styled
+class MeanCurve(NamedTuple):
+    """Mean and extremes over a method's seeds at each round."""
+
+    rounds: list[int]
+    low: list[float]
+    middle: list[float]
+    high: list[float]
+    seeds: int
+
+
+def mean_curve(curves: Sequence[Mapping[int, float]]) -> MeanCurve:
+    """Mean and extremes at the rounds that most seeds have; rounds with fewer seeds would make the mean jump."""
+    count = Counter(chain.from_iterable(curves))
+    seeds = max(count.values(), default=0)
+    rounds = sorted(number for number in count if count[number] == seeds)
+    values = [[curve[number] for curve in curves if number in curve] for number in rounds]
+    low, middle, high = ([float(of(each)) for each in values] for of in (min, statistics.mean, max))
+    return MeanCurve(rounds, low, middle, high, seeds)
+
+
+@style.styled
 def convergence_figure(panels: Mapping[str, Sequence[Line]], threshold: float) -> Figure:
     """Fig. 4: accuracy over rounds in each setting, and the first round at which a method's mean is at the threshold.
 
@@ -51,7 +61,7 @@ def convergence_figure(panels: Mapping[str, Sequence[Line]], threshold: float) -
     shown = dict(panels) or {"": ()}
     figure, places = _places(len(shown), max(map(len, shown.values())))
     every = [line for lines in shown.values() for line in lines]
-    looks, last = looks_by_name(line.name for line in every), _last_round(every)
+    looks, last = style.looks_by_name(line.name for line in every), _last_round(every)
     places[0].set_ylim(0, _head_room([threshold, *_accuracies(every)]))
     for axes, (title, lines) in zip(places, shown.items(), strict=True):
         run = any(mean_curve(line.curves).rounds for line in lines)
@@ -59,28 +69,28 @@ def convergence_figure(panels: Mapping[str, Sequence[Line]], threshold: float) -
         axes.set_title(textwrap.fill(title, LETTERS // min(COLUMNS, len(shown))))
         _convergence_panel(axes, lines, threshold, looks)
         if not run:
-            say_not_run(axes, bare=not last)
+            style.say_not_run(axes, bare=not last)
     return figure
 
 
-@plots.styled
+@style.styled
 def curves_figure(lines: Sequence[Line], title: str) -> Figure:
     """Accuracy over rounds of many methods in one wide panel, each named at the end of its line."""
-    figure, axes = panel(title, WIDTH, 4.6)
-    looks = looks_by_name(line.name for line in lines)
+    figure, axes = style.panel(title, style.WIDTH, 4.6)
+    looks = style.looks_by_name(line.name for line in lines)
     means = [(line.name, mean_curve(line.curves)) for line in lines]
     axes.set(ylabel="accuracy on the test set", ylim=(0, _head_room([0.1, *_accuracies(lines)])))
     _number_rounds(axes, max((mean.rounds[-1] for _, mean in means if mean.rounds), default=0))
     ends = []
     for name, mean in means:
         _draw_mean(axes, mean, looks[name])
-        ends += [End(name, looks[name], (mean.rounds[-1], mean.middle[-1]))] if mean.rounds else []
-    name_ends(axes, ends)
+        ends += [style.End(name, looks[name], (mean.rounds[-1], mean.middle[-1]))] if mean.rounds else []
+    style.name_ends(axes, ends)
     missing = [name for name, mean in means if not mean.rounds]
     if not ends:
-        say_not_run(axes)
+        style.say_not_run(axes)
     elif missing:
-        axes.annotate(f"{NOT_RUN}: {', '.join(missing)}", (1, 0), (-6, 6), "axes fraction", ha="right", **POINTS)
+        axes.annotate(f"{NOT_RUN}: {', '.join(missing)}", (1, 0), (-6, 6), "axes fraction", ha="right", **style.POINTS)
     return figure
 
 
@@ -88,7 +98,7 @@ def _places(panels: int, keys: int) -> tuple[Figure, Any]:
     """A figure with this many panels on one scale, and room below each for a legend with this many keys."""
     columns = min(COLUMNS, panels)
     rows = -(-panels // columns)
-    figure = plots.new_figure(WIDTH, rows * (3.4 + 0.22 * keys))
+    figure = style.new_figure(style.WIDTH, rows * (3.4 + 0.22 * keys))
     figure.set_layout_engine("constrained", wspace=0.06, hspace=0.06)
     grid = figure.subplots(rows, columns, sharey=True, squeeze=False)
     for axes in grid[:, 0]:
@@ -103,7 +113,7 @@ def _first_round(mean: MeanCurve, threshold: float) -> int | None:
 
 
 def _accuracies(lines: Iterable[Line]) -> list[float]:
-    return [accuracy for line in lines for curve in line.curves for accuracy in curve.accuracy]
+    return [accuracy for line in lines for curve in line.curves for accuracy in curve.values()]
 
 
 def _head_room(accuracies: Sequence[float]) -> float:
@@ -113,7 +123,7 @@ def _head_room(accuracies: Sequence[float]) -> float:
 
 def _last_round(lines: Sequence[Line]) -> int:
     """The last round of any curve or of the paper's rounds; 0 if there is none."""
-    run = chain.from_iterable(curve.rounds for line in lines for curve in line.curves)
+    run = chain.from_iterable(curve for line in lines for curve in line.curves)
     return max([0, *run, *(line.paper_round or 0 for line in lines)])
 
 
@@ -121,11 +131,11 @@ def _number_rounds(axes: Any, last: int) -> None:
     """Number the axis with whole rounds, to a little beyond the last."""
     axes.set(xlabel="round", xlim=(0, 1.02 * max(1, last)))
     axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1, steps=(1, 2, 5, 10)))
-    plots.percent_axis(axes.yaxis)
-    axes.grid(**plots.GRID)
+    style.percent_axis(axes.yaxis)
+    axes.grid(**style.GRID)
 
 
-def _draw_mean(axes: Any, mean: MeanCurve, look: Look) -> None:
+def _draw_mean(axes: Any, mean: MeanCurve, look: style.Look) -> None:
     if mean.seeds > 1:
         axes.fill_between(mean.rounds, mean.low, mean.high, color=look.colour, alpha=0.15, linewidth=0)
     if mean.rounds:
@@ -133,7 +143,7 @@ def _draw_mean(axes: Any, mean: MeanCurve, look: Look) -> None:
         axes.plot(mean.rounds, mean.middle, linestyle=look.dash, color=look.colour, linewidth=1.5, marker=alone)
 
 
-def _convergence_panel(axes: Any, lines: Sequence[Line], threshold: float, looks: Mapping[str, Look]) -> None:
+def _convergence_panel(axes: Any, lines: Sequence[Line], threshold: float, looks: Mapping[str, style.Look]) -> None:
     means = [mean_curve(line.curves) for line in lines]
     firsts = [_first_round(mean, threshold) for mean in means]
     _draw_threshold(axes, threshold)
@@ -143,9 +153,9 @@ def _convergence_panel(axes: Any, lines: Sequence[Line], threshold: float, looks
     _mark_firsts(axes, [(first, looks[line.name].colour) for line, first in reached])
     printed = [line for line in lines if line.paper_round is not None]
     for line in printed:
-        axes.plot(line.paper_round, threshold, color=looks[line.name].colour, zorder=4, **DIAMOND)
-    keys = [key(_reached(*each), looks[each[0].name]) for each in zip(lines, means, firsts, strict=True)]
-    keys += [Line2D([], [], color=plots.GREY, label="the paper's round", **DIAMOND)] if printed else []
+        axes.plot(line.paper_round, threshold, color=looks[line.name].colour, zorder=4, **style.DIAMOND)
+    keys = [style.key(_reached(*each), looks[each[0].name]) for each in zip(lines, means, firsts, strict=True)]
+    keys += [Line2D([], [], color=style.GREY, label="the paper's round", **style.DIAMOND)] if printed else []
     if keys:
         below = axes.transAxes + ScaledTranslation(0, -0.5, axes.figure.dpi_scale_trans)  # the axis and its name
         heading: dict[str, Any] = {"title": f"first round at {100 * threshold:g}%", "alignment": "left"}
@@ -154,9 +164,9 @@ def _convergence_panel(axes: Any, lines: Sequence[Line], threshold: float, looks
 
 def _draw_threshold(axes: Any, threshold: float) -> None:
     """Draw a dashed line with its number at the right end, where no curve overlaps it."""
-    axes.axhline(threshold, color=plots.INK, linestyle="--", linewidth=1)
+    axes.axhline(threshold, color=style.INK, linestyle="--", linewidth=1)
     right = {"xycoords": ("axes fraction", "data"), "va": "center"}
-    axes.annotate(f"{100 * threshold:g}%", (1, threshold), (4, 0), **right, **POINTS)
+    axes.annotate(f"{100 * threshold:g}%", (1, threshold), (4, 0), **right, **style.POINTS)
 
 
 def _mark_firsts(axes: Any, firsts: Sequence[tuple[int, str]]) -> None:
@@ -165,9 +175,9 @@ def _mark_firsts(axes: Any, firsts: Sequence[tuple[int, str]]) -> None:
         axes.axvline(number, color=colour, linestyle=":", linewidth=1.6)
         late = number > 0.8 * axes.get_xlim()[1]
         side, offset = ("right", -5) if late else ("left", 5)
-        text: dict[str, Any] = {"ha": side, "color": colour, "weight": "bold", "bbox": HALO}
+        text: dict[str, Any] = {"ha": side, "color": colour, "weight": "bold", "bbox": style.HALO}
         place = {"xy": (number, 0), "xytext": (offset, 6 + 15 * step), "xycoords": ("data", "axes fraction")}
-        axes.annotate(f"round {number}", **place, **text, **POINTS)
+        axes.annotate(f"round {number}", **place, **text, **style.POINTS)
 
 
 def _reached(line: Line, mean: MeanCurve, first: int | None) -> str:

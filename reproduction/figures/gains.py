@@ -9,12 +9,11 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from fedeas.views import figures as plots
 from reproduction.answers import STEPS, USES, clean, mean_of_experiments, whole_difference
-from reproduction.figures.style import WIDTH, say_not_run
+from reproduction.figures import style
 from reproduction.findings import Findings
 
-SHADES = (plots.BLUE, plots.VERMILLION, plots.GREEN, plots.PURPLE, plots.ORANGE, plots.SKY)
+SHADES = (style.BLUE, style.VERMILLION, style.GREEN, style.PURPLE, style.ORANGE, style.SKY)
 MARKERS = "osD^vP"
 POINTS = (-0.38, 0.08)  # where in its row the first and the last experiment are drawn
 MEAN = 0.24  # where the mean is drawn
@@ -22,7 +21,7 @@ GAIN = "points of accuracy, mean over the budgets of an experiment"
 REAL = "open marks: real images instead of generated ones"
 
 
-@plots.styled
+@style.styled
 def gains_figure(experiments: Sequence[Findings]) -> Figure:
     """A row for each method: a point for each clean experiment, and the mean of them with its 95 % interval.
 
@@ -30,22 +29,22 @@ def gains_figure(experiments: Sequence[Findings]) -> Figure:
     """
     found = [each for each in clean(experiments) if each.compared]
     rows = [name for name in USES if any(whole_difference(each, name) for each in found)]
-    figure = plots.new_figure(WIDTH, 1.6 + 0.42 * max(len(rows), 2))
+    figure = style.new_figure(style.WIDTH, 1.6 + 0.42 * max(len(rows), 2))
     axes = figure.subplots()
     axes.set_title("Gain over FedEAS with at most as many images, clean protocol")
     if not rows:
-        say_not_run(axes)
+        style.say_not_run(axes)
         return figure
     looks = dict(zip(dict.fromkeys(each.dataset for each in found), zip(SHADES, MARKERS, strict=True), strict=False))
     for height, name in enumerate(rows):
         _draw_row(axes, height, name, found, looks)
-        axes.axhline(height + 0.5, **plots.GRID)
-    axes.axvline(0, color=plots.INK, linewidth=0.8)
+        axes.axhline(height + 0.5, **style.GRID)
+    axes.axvline(0, color=style.INK, linewidth=0.8)
     axes.set_yticks(range(len(rows)), [name.replace(STEPS, ",\nequal steps") for name in rows])
     axes.tick_params(axis="y", length=0)
     real = [REAL] if any(each.places_real_images for each in found) else []
     axes.set(xlabel="\n".join([GAIN, *real]), ylim=(len(rows) - 0.5, -0.5))
-    axes.grid(axis="x", **plots.GRID)
+    axes.grid(axis="x", **style.GRID)
     figure.legend(handles=_keys(looks), loc="outside lower center", ncols=len(looks) + 1)
     return figure
 
@@ -63,7 +62,7 @@ def _draw_row(
     if mean is not None and mean.interval is not None:
         low, high = mean.interval
         whiskers = [[mean.mean - low], [high - mean.mean]]
-        axes.errorbar(mean.mean, height + MEAN, xerr=whiskers, fmt="|", markersize=10, capsize=3, color=plots.INK)
+        axes.errorbar(mean.mean, height + MEAN, xerr=whiskers, fmt="|", markersize=10, capsize=3, color=style.INK)
 
 
 def _keys(looks: Mapping[str, tuple[str, str]]) -> list[Line2D]:
@@ -72,4 +71,4 @@ def _keys(looks: Mapping[str, tuple[str, str]]) -> list[Line2D]:
         Line2D([], [], color=colour, marker=marker, linestyle="", label=dataset)
         for dataset, (colour, marker) in looks.items()
     ]
-    return [*points, Line2D([], [], color=plots.INK, marker="|", markersize=10, label="mean, 95 %")]
+    return [*points, Line2D([], [], color=style.INK, marker="|", markersize=10, label="mean, 95 %")]

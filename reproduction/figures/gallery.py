@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+import logging
+from collections.abc import Callable, Iterator
 from decimal import Decimal
+from pathlib import Path
 
 from matplotlib.figure import Figure
 
-from fedeas.core.errors import InputError
-from fedeas.core.log import log
-from fedeas.planning.policies import FedEAS
-from fedeas.runs.accuracy_curves import AccuracyCurve
-from fedeas.runs.comparison import Measured
-from fedeas.runs.store import Run
+import fedeas
+from fedeas import Allocation, FedEAS, InputError
+from fedeas.runs import Measured
 from reproduction.artefacts import (
     POLICIES_AT_EQUAL_BUDGET,
     allocation_sheet,
@@ -24,28 +23,29 @@ from reproduction.figures.accuracy import Bar, Sweep, allocation_figure, budget_
 from reproduction.figures.counts import COUNT_FIGURES
 from reproduction.figures.curves import Line, convergence_figure, curves_figure
 from reproduction.figures.overview import Spot, overview_figure
+from reproduction.figures.style import DPI, new_figure
 from reproduction.measures import accuracy
 from reproduction.methods import FEDAVG, FEDEAS, FULL_BALANCE, UNIFORM, Method, at_one_budget
 from reproduction.profiles import HEADLINE
 from reproduction.published import EXAMPLE, Setting, published, setting
+from reproduction.reproduction import Reproduction
 from reproduction.results import Results
-from reproduction.run_plans import allocation_of
-from reproduction.studies import PROTOCOLS, study
+from reproduction.studies import PROTOCOLS, plan_of, study
 from reproduction.table_spec import Cell
 from reproduction.tables import Entry
-from reproduction.workbook import Workbook
 
-Draw = Callable[[Workbook], Figure]
+log = logging.getLogger(__name__)
+Draw = Callable[[Reproduction], Figure]
 
 
-def accuracy_at_equal_budget(book: Workbook) -> Figure:
+def accuracy_at_equal_budget(book: Reproduction) -> Figure:
     """Fig. 1(b)."""
-    table = book.table(allocation_sheet)
+    table = book.table(allocation_sheet(book.study))
     bars = [_bar(name, row[0]) for name, row in table.rows.items()]
     return allocation_figure(bars, book.study.named(f"Accuracy at equal budget, {table.columns[0]}"), book.study.window)
 
 
-def convergence(book: Workbook) -> Figure:
+def convergence(book: Reproduction) -> Figure:
     """Fig. 4, in the settings that were run; in both settings if none was run."""
     sheet, panels = convergence_sheet(book.study), dict[str, list[Line]]()
     for place, title in enumerate(sheet.columns):
@@ -54,9 +54,9 @@ def convergence(book: Workbook) -> Figure:
     return convergence_figure(run or panels, float(published().convergence.threshold) / 100)
 
 
-def accuracy_over_budgets(book: Workbook) -> Figure:
+def accuracy_over_budgets(book: Reproduction) -> Figure:
     """Fig. 5(a)."""
-    table = book.table(sweep_sheet)
+    table = book.table(sweep_sheet(book.study))
     rows = table.rows
     betas = [row for name, row in rows.items() if name.startswith("FedEAS")]
     totals = [int(row[0].ours.mean) for row in betas if row[0] is not None and row[0].ours is not None]
@@ -68,16 +68,16 @@ def accuracy_over_budgets(book: Workbook) -> Figure:
     return budget_figure(sweeps, fedavg, full, table.title, book.study.window)
 
 
-def curves_at_equal_budget(book: Workbook) -> Figure:
+def curves_at_equal_budget(book: Reproduction) -> Figure:
     """Accuracy over rounds of all policies that share a total, beyond the paper."""
     sheet = references_sheet(book.study)
     lines = [_line(name, row[1], book.results, paper=False) for name, row in sheet.rows.items()]
     return curves_figure(lines, sheet.title)
 
 
-def accuracy_over_removal(book: Workbook) -> Figure:
+def accuracy_over_removal(book: Reproduction) -> Figure:
     """Whether accuracy follows the label imbalance that a policy removes, beyond the paper."""
-    table = book.table(references_sheet)
+    table = book.table(references_sheet(book.study))
     removals = [
         (removed.ours.mean, _bar(name, reached))
         for name, (removed, reached, *_) in table.rows.items()
@@ -107,10 +107,10 @@ def _budgets(where: Setting) -> dict[Decimal, list[tuple[Method, Decimal | None]
     sweep, usual = published().beta_sweep, published().totals.beta
     rows = zip(sweep.beta, sweep.uniform, sweep.fedeas, strict=True) if where.id == EXAMPLE else ()
     found: dict[Decimal, list[tuple[Method, Decimal | None]]] = {usual: []}
-    for beta, uniform, fedeas in rows:
+    for beta, uniform, ours in rows:
         budget = FedEAS(float(beta)).spec
         even = Method(UNIFORM.title, policy=at_one_budget("uniform", budget))
-        found[beta] = [(even, uniform), (Method(FEDEAS.title, policy=budget), fedeas)]
+        found[beta] = [(even, uniform), (Method(FEDEAS.title, policy=budget), ours)]
     found[usual] = [
         (method, published().printed(method.name, where)) for method in POLICIES_AT_EQUAL_BUDGET if method != FEDAVG
     ]
@@ -122,7 +122,7 @@ def _spot(where: Setting, method: Method, budget: str, printed: Decimal | None, 
     configs = {protocol: study("full", protocol).config(where, method) for protocol in PROTOCOLS}
     found = {protocol: results.values([config], accuracy).values() for protocol, config in configs.items()}
     ours = {key: Measured.of([each for each in values if each is not None]) for key, values in found.items()}
-    total = allocation_of(configs["paper"]).total
+    total = plan_of(configs["paper"]).total
     label = f"{budget}\n{total:,}" if total else budget
     return Spot(label, method.title, ours["clean"], ours["paper"], None if printed is None else float(printed))
 
@@ -135,7 +135,7 @@ RUN_FIGURES: dict[str, dict[str, Draw]] = {
 }
 
 
-def figures(artefact: str, book: Workbook) -> Iterator[tuple[str, Figure]]:
+def figures(artefact: str, book: Reproduction) -> Iterator[tuple[str, Figure]]:
     """The figures of an artefact by file name; those from label counts do not depend on the study."""
     for name, draw_counts in COUNT_FIGURES.items():
         if artefact in name:
@@ -144,29 +144,39 @@ def figures(artefact: str, book: Workbook) -> Iterator[tuple[str, Figure]]:
         yield name, draw(book)
 
 
+def save_samples(dataset: str, path: Path) -> None:
+    """Draw the first client's first images of every class by the dataset's diffusion model, without a selection."""
+    first = fedeas.partition({"data": {"dataset": dataset}, "partition": {"scheme": "iid"}}, images=False).counts
+    made = fedeas.generate(Allocation([[10] * first.num_classes]), "diffusion", dataset=dataset)
+    figure, (_, *shape) = new_figure(8, 8), made.images.shape
+    grid = figure.subplots(first.num_classes, 10, squeeze=False)
+    for axes, image in zip(grid.flat, made.images, strict=True):
+        axes.imshow(image.reshape(shape).transpose(1, 2, 0), "gray")
+        axes.set(xticks=[], yticks=[])
+    for axes, name in zip(grid[:, 0], made.classes, strict=True):
+        axes.set_ylabel(name, rotation=0, ha="right", va="center")
+    figure.savefig(path, dpi=DPI)
+
+
 def _bar(name: str, entry: Entry | None) -> Bar:
     if entry is None:
         return Bar(name, None)
     paper = None if entry.paper is None else float(entry.paper)
-    if entry.ours is None:
-        return Bar(name, None, None, paper)
-    return Bar(name, entry.ours.mean, entry.ours.spread, paper)
+    return Bar(name, entry.ours.mean, entry.ours.spread, paper) if entry.ours else Bar(name, None, None, paper)
 
 
 def _line(name: str, cell: Cell | None, results: Results, paper: bool = True) -> Line:
+    """A method's curves, of the runs that can be read; some were packed without their rounds."""
     if cell is None:
         return Line(name, [])
     (config,) = cell.configs
-    printed = int(cell.paper) if paper and cell.paper is not None else None
-    return Line(name, list(_curves(results.seeds(config).values())), printed)
-
-
-def _curves(runs: Iterable[Run]) -> Iterator[AccuracyCurve]:
-    """The curves of the runs that can be read; some were packed without their rounds."""
-    for run in runs:
-        if not run.has_rounds:
-            continue
+    curves = list[dict[int, float]]()
+    for run in results.seeds(config).values():
         try:
-            yield AccuracyCurve.of(run.rounds())
+            records = run.rounds() if run.has_rounds else []
         except InputError as error:
             log.warning("left out of the figures: %s", error)
+        else:
+            tested = [record for record in records if record.get("accuracy") is not None]
+            curves += [{int(each["round"]): float(each["accuracy"]) for each in tested}] if records else []
+    return Line(name, curves, int(cell.paper) if paper and cell.paper is not None else None)

@@ -9,10 +9,8 @@ from typing import Any, NamedTuple
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from fedeas.runs.accuracy_curves import RoundRange
-from fedeas.runs.comparison import Measured
-from fedeas.views import figures as plots
-from reproduction.figures.style import DIAMOND, WIDTH, looks_by_name
+from fedeas.runs import Measured
+from reproduction.figures.style import DIAMOND, GRID, INK, PALE, WIDTH, Look, looks_by_name, new_figure, styled
 
 CLEAN: dict[str, Any] = {"marker": "o", "markersize": 8}
 REPLAYED: dict[str, Any] = {"marker": "s", "markersize": 6, "alpha": 0.55}
@@ -35,10 +33,10 @@ class Spot(NamedTuple):
         return self.clean is not None or self.replayed is not None
 
 
-@plots.styled
-def overview_figure(panels: Mapping[str, Sequence[Spot]], window: RoundRange) -> Figure:
+@styled
+def overview_figure(panels: Mapping[str, Sequence[Spot]], window: str) -> Figure:
     """One panel for each setting; budgets grow from left to right, and policies of one budget are side by side."""
-    figure = plots.new_figure(WIDTH, 1.1 + 3.1 * len(panels))
+    figure = new_figure(WIDTH, 1.1 + 3.1 * len(panels))
     places = figure.subplots(len(panels), 1, squeeze=False)[:, 0]
     every = [spot for spots in panels.values() for spot in spots if _is_known(spot)]
     looks = looks_by_name(spot.policy for spot in every)
@@ -56,13 +54,13 @@ def _is_known(spot: Spot) -> bool:
     return spot.is_run or spot.paper is not None
 
 
-def _draw_budgets(axes: Any, spots: Sequence[Spot], looks: Mapping[str, plots.Look]) -> None:
+def _draw_budgets(axes: Any, spots: Sequence[Spot], looks: Mapping[str, Look]) -> None:
     """Draw policies at whole numbers, with one empty place between two budgets."""
     place, ticks = 0, dict[float, str]()
     for budget, group in groupby(spots, key=lambda spot: spot.budget):
         members = list(group)
         if ticks:
-            axes.axvline(place, color=plots.PALE, linewidth=0.8)
+            axes.axvline(place, color=PALE, linewidth=0.8)
         for spot in members:
             place += 1
             _draw_spot(axes, place, spot, looks[spot.policy].colour)
@@ -72,7 +70,7 @@ def _draw_budgets(axes: Any, spots: Sequence[Spot], looks: Mapping[str, plots.Lo
     axes.tick_params(axis="x", length=0)
     axes.set(xlabel="budget: FedEAS's β, and synthetic images on the paper's partition", xlim=(0, max(place, 1)))
     axes.margins(y=0.12)
-    axes.grid(axis="y", **plots.GRID)
+    axes.grid(axis="y", **GRID)
 
 
 def _draw_spot(axes: Any, place: float, spot: Spot, colour: str) -> None:
@@ -88,7 +86,7 @@ def _kind_keys(spots: Iterable[Spot]) -> list[Line2D]:
     """Legend keys of the markers that are drawn."""
     drawn = [any(each is not None for each in kind) for kind in zip(*(spot[2:] for spot in spots), strict=True)]
     return [
-        Line2D([], [], color=plots.INK, label=name, **{"linestyle": "", **look})
+        Line2D([], [], color=INK, label=name, **{"linestyle": "", **look})
         for (name, look), there in zip(KINDS.items(), drawn, strict=False)
         if there
     ]

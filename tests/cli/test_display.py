@@ -1,16 +1,12 @@
 """Tables of runs for the terminal: which rounds accuracy covers, and how far methods differ."""
 
 import re
-from decimal import Decimal
 
 import pytest
 from rich.console import Console
 from rich.text import Text
 
 from fedeas.cli.display import (
-    claims_markdown,
-    claims_tables,
-    comparison_record,
     comparison_table,
     runs_tables,
     states_table,
@@ -18,11 +14,9 @@ from fedeas.cli.display import (
 from fedeas.cli.fitting import FittedTable, output
 from fedeas.config import RunConfig
 from fedeas.core.errors import InputError
-from fedeas.planning.counts import LabelCounts
-from fedeas.planning.policies import FullBalance, Optimal, Uniform
+from fedeas.planning.policies import FullBalance, Uniform
 from fedeas.planning.request import compare_policies
 from fedeas.runs.store import RunStore
-from reproduction.claims import Claim
 from reproduction.published import example_counts
 
 SECONDS = {"generate": 1.0, "train": 2.0, "total": 3.0}
@@ -55,14 +49,6 @@ def printed(table, width=80):
 
 def row(lines, label, place=0):
     return [cells for cells in lines if cells[0] == label][place]
-
-
-@pytest.mark.parametrize(("is_printed", "head"), [(True, "paper"), (False, "recorded")])
-def test_a_number_that_the_paper_does_not_print_is_not_headed_as_the_papers(is_printed, head):
-    claims = [Claim("Group", "pairs", "-", Decimal(95), 95, is_printed=is_printed)]
-    (table,) = claims_tables(claims)
-    assert [column.header for column in table.columns][2] == head
-    assert f"| {head} |" in claims_markdown(claims)
 
 
 def test_a_row_has_mean_and_deviation_of_the_window_and_of_the_end(add):
@@ -145,20 +131,6 @@ def test_a_comparison_is_whole_in_a_narrow_terminal():
     assert f"{chosen.total:,}" in text
 
 
-def test_a_comparison_is_scored_by_the_target_of_the_chosen_policy():
-    counts, policy = LabelCounts([[1000, 100, 10], [1000, 100, 10], [1100, 20, 0]]), Optimal(budget=60, target="global")
-    chosen = policy.allocate(counts)
-    compared = compare_policies(counts, policy, chosen)
-    rows = {row["policy"]: row for row in comparison_record(counts, compared, "global") if row["synthetic"] == 60}
-    own = rows[policy.spec]
-    assert own["distance_to_global_shares"] == min(row["distance_to_global_shares"] for row in rows.values())
-    assert own["removed"] < max(row["removed"] for row in rows.values())
-    text = " ".join(printed(comparison_table(counts, compared, chosen, "global"), 500).split())
-    assert f"{policy.imbalance(counts, chosen):.4g}" in text
-    assert "optimal: proved to leave the distance to the global shares" in text
-    assert "distance_to_global_shares" not in comparison_record(counts, compared)[0]
-
-
 def test_a_column_that_does_not_fit_makes_room_for_the_next():
     columns = {"name": ["x" * 10], "long": ["y" * 30], "short": ["z"]}
     table = FittedTable(Text("title"), {head: [Text(cell) for cell in cells] for head, cells in columns.items()})
@@ -173,13 +145,3 @@ def test_a_pipe_has_room_for_everything_unless_its_width_is_set(monkeypatch):
     assert output().width > 500
     monkeypatch.setenv("COLUMNS", "90")
     assert output().width == 90
-
-
-def test_columns_that_are_needed_get_room_before_others_and_keep_their_places():
-    cells = {head: [Text("12345\n67")] for head in ("name", "counted", "also counted", "measured")}
-    table = FittedTable(Text("T"), cells, needed=["measured"])
-    wide, narrow = (printed(table, width).splitlines() for width in (80, 20))
-    assert re.search("name +counted.*measured", " ".join(wide))
-    assert re.search("name +measured", " ".join(narrow))
-    assert "counted; also counted" in " ".join(" ".join(narrow).split())
-    assert not any("…" in line for line in narrow)

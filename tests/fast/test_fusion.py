@@ -47,7 +47,6 @@ WAYS = [
     {"batch_size": 64},
     {"steps": 3, "batch_size": 50, "augment": "flip"},
     {"loss": "balanced-softmax"},
-    {"loss": "fedlc"},
 ]
 
 

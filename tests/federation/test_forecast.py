@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from fedeas.cli.generator import _say_how_long
-from fedeas.cli.runs import say_how_long
+from fedeas.cli.progress import say_how_long
 from fedeas.config import load_config
 from fedeas.federation.forecast import Forecast, forecast, steps_of_a_round
 from fedeas.federation.model_choice import for_this_machine
@@ -16,11 +16,6 @@ from fedeas.generators.gaussian import GaussianGenerator
 from fedeas.generators.quality.duration import comparing_seconds, drawing_seconds, training_seconds
 from fedeas.planning.policies import parse_policy
 from fedeas.runs.store import RunStore
-from reproduction.methods import FEDEAS
-from reproduction.published import setting
-from reproduction.reproduction import Places, Training
-from reproduction.run_plans import allocation_of
-from reproduction.studies import study, with_seeds
 
 HOUR = 3600.0
 
@@ -56,16 +51,6 @@ def test_only_what_takes_over_a_minute_is_announced(capsys):
     say_how_long(Forecast(150.0, 5, 1234))
     (line,) = capsys.readouterr().err.splitlines()
     assert "2 min 30 s" in line and "1,234" in line
-
-
-def test_many_runs_are_announced_once_and_as_one():
-    told = []
-    chosen = study("digits").config(setting("c10-k100-a0.1"), FEDEAS)
-    rounds, images = chosen.rounds.total, allocation_of(chosen).total
-    ahead = Training(Places(), False, None, None, told.append)._forecast_of(with_seeds(chosen, 7))
-    ahead(Forecast(2.0, rounds, images))
-    ahead(Forecast(9.0, rounds, images))
-    assert told == [Forecast(pytest.approx(14.0), 7 * rounds, images)]
 
 
 def test_an_upper_bound_is_announced_as_one(capsys):

@@ -2,7 +2,7 @@
 
 from matplotlib.text import Text
 
-from fedeas.views import figures as plots
+from reproduction.figures import style as plots
 
 
 def texts(figure):
@@ -10,5 +10,5 @@ def texts(figure):
 
 
 def svg_of(figure, folder):
-    plots.save(figure, folder / "picture.svg")
+    plots.save_all([("picture", figure)], folder)
     return (folder / "picture.svg").read_text()

@@ -7,11 +7,10 @@ import pytest
 from matplotlib import colors
 from pictures import svg_of, texts
 
-from fedeas.runs.accuracy_curves import RoundRange
-from fedeas.views import figures as plots
+from reproduction.figures import style as plots
 from reproduction.figures.accuracy import Bar, Sweep, allocation_figure, budget_figure, removal_figure
 
-WINDOW = RoundRange(55, 60)
+WINDOW = "rounds 55-60"
 TOTALS = [4000, 9000, 13000]
 BARS = [Bar("FedAvg", 54.3, 1.2, 55.5), Bar("Missing-only", None, None, 70.2), Bar("FedEAS", 70.9, 0.4, 71.7)]
 FEDEAS = [Bar("FedEAS", 65.0, 0.4, 66.1), Bar("FedEAS", 68.0, None, 69.4), Bar("FedEAS", 71.0, 0.3, 71.7)]

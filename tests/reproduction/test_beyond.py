@@ -1,7 +1,5 @@
 """The experiment beyond the paper: every method at the budget of FedEAS, on the same clients."""
 
-import itertools
-
 import numpy as np
 import pytest
 
@@ -10,20 +8,17 @@ from reproduction.artefacts import artefacts
 from reproduction.beyond import (
     ASIDE,
     DISJOINT,
-    FURTHER_LOSSES,
     GAUSSIAN,
     GENERATED,
     LARGEST,
     REAL,
-    ROUND_BIAS,
     WHOLE,
     comparisons_in,
     sheets_in,
 )
 from reproduction.profiles import HEADLINE, PROFILES
 from reproduction.published import setting
-from reproduction.run_plans import allocation_of, counts_of, distinct_images
-from reproduction.studies import study
+from reproduction.studies import plan_of, study
 
 (BEYOND,) = artefacts("beyond")
 CLEAN = ("clean", "clean")
@@ -35,8 +30,8 @@ def test_no_method_makes_more_images_than_fedeas(profile, protocol):
     for sheet in BEYOND.sheets(study(profile, protocol)):
         rows = {name: row for name, row in sheet.rows.items() if name not in ASIDE}
         runs = {name: next(cell.configs[0] for cell in row if cell and cell.configs) for name, row in rows.items()}
-        budget = allocation_of(runs["FedEAS"]).total
-        made = {name: distinct_images(run) for name, run in runs.items()}
+        budget = plan_of(runs["FedEAS"]).total
+        made = {name: plan_of(run).distinct for name, run in runs.items()}
         assert max(made.values()) == budget > 0
         assert {made[name] for name in made if made[name] and "Pool" not in name} == {budget}
 
@@ -56,7 +51,7 @@ def test_at_equal_work_only_the_steps_change(place):
             assert run.train.steps == PROFILES["digits"].equal_steps[place]
             assert usual.train.steps == 0
             assert run.train.model_copy(update={"steps": 0}) == usual.train
-            assert (allocation_of(run).n == allocation_of(usual).n).all()
+            assert (plan_of(run).n == plan_of(usual).n).all()
             alike = run.model_copy(update={"train": usual.train, "policy": usual.policy, "label": usual.label})
             assert alike.fingerprint == usual.fingerprint
 
@@ -137,9 +132,9 @@ def test_disjoint_images_repeat_only_where_a_class_has_too_few(profile):
     for compared in comparisons_in(chosen, chosen.beyond[0]):
         if not compared.equal_steps:
             run = compared.runs[DISJOINT]
-            asked = allocation_of(run).n.sum(axis=0)
-            assert distinct_images(run) == np.minimum(asked, run.data.held_out // asked.size).sum()
-            assert distinct_images(run) >= distinct_images(compared.runs["FedEAS"])
+            asked = plan_of(run).n.sum(axis=0)
+            assert plan_of(run).distinct == np.minimum(asked, run.data.held_out // asked.size).sum()
+            assert plan_of(run).distinct >= plan_of(compared.runs["FedEAS"]).distinct
 
 
 def test_a_trained_generator_is_compared_on_the_clients_that_real_images_are_compared_on():
@@ -171,26 +166,8 @@ def test_generated_and_real_images_are_compared_at_every_budget_with_the_same_cl
         assert real.generator == "held-out"
         assert (generated.data, generated.policy) == (real.data, compared.runs["FedEAS"].policy)
         assert real.model_copy(update={"generator": generated.generator}).fingerprint == generated.fingerprint
-        assert (allocation_of(real).n == allocation_of(generated).n).all()
-        assert counts_of(real).total + real.data.held_out == counts_of(compared.runs["FedEAS"]).total
-
-
-@pytest.mark.parametrize("profile", ["digits", "fashion"])
-def test_further_losses_and_round_bias_change_one_thing_and_spend_the_same_budget(profile):
-    chosen = study(profile, "clean")
-    usual = comparisons_in(chosen, chosen.beyond[0])[: len(chosen.profile.betas)]
-    asked = [each for each in usual if ROUND_BIAS in each.runs]
-    assert tuple(each.beta for each in asked) == chosen.profile.further_betas
-    for compared in asked:
-        usual = compared.runs["FedEAS"]
-        for title, loss in itertools.product(("FedAvg", "FedEAS"), FURTHER_LOSSES):
-            base, run = compared.runs[title], compared.runs[f"{title}, {loss}"]
-            assert run.train.loss.startswith(FURTHER_LOSSES[loss])
-            assert run.model_copy(update={"train": base.train}).fingerprint == base.fingerprint
-        moved = compared.runs[ROUND_BIAS]
-        assert moved.model_copy(update={"policy": usual.policy}).fingerprint == usual.fingerprint
-        assert allocation_of(moved).total == allocation_of(usual).total
-        assert (allocation_of(moved).n != allocation_of(usual).n).any()
+        assert (plan_of(real).n == plan_of(generated).n).all()
+        assert plan_of(real).counts.total + real.data.held_out == plan_of(compared.runs["FedEAS"]).counts.total
 
 
 @pytest.mark.parametrize("profile", ["digits", "smoke", "full"])
@@ -202,7 +179,7 @@ def test_the_papers_protocol_has_no_side_questions(profile):
 def test_budgets_are_about_5_and_15_and_40_percent_of_the_data(profile):
     chosen = study(profile, "clean")
     plans = [each.runs["FedEAS"] for each in comparisons_in(chosen, setting(HEADLINE)) if not each.equal_steps]
-    shares = [100 * synthetic_share(counts_of(plan), allocation_of(plan)) for plan in plans]
+    shares = [100 * synthetic_share(plan_of(plan).counts, plan_of(plan)) for plan in plans]
     assert shares == pytest.approx([5, 15, 40], abs=1)
 
 
@@ -214,7 +191,7 @@ def test_a_pool_that_is_full_at_a_smaller_budget_is_run_once():
     small, large, *_ = sheets_in(study("full", "clean"), setting(HEADLINE))
     for title in small.rows:
         (first,), (second,) = (sheet.rows[title][3].configs for sheet in (small, large))
-        same_plan = (allocation_of(first).n == allocation_of(second).n).all()
+        same_plan = (plan_of(first).n == plan_of(second).n).all()
         assert (first.fingerprint == second.fingerprint) == (same_plan and first.generator == second.generator)
     assert small.rows["Pool to the mean"][3].configs == large.rows["Pool to the mean"][3].configs
 
@@ -225,5 +202,5 @@ def test_the_larger_pool_makes_at_most_the_images_of_fedeas_and_more_than_the_pl
     for compared in comparisons_in(chosen, setting(place)):
         if not compared.equal_steps:
             plain, whole, budget = (compared.runs[title] for title in ("Pool to the mean", WHOLE, "FedEAS"))
-            assert (distinct_images(plain) < distinct_images(whole)) == (plain != whole)
-            assert distinct_images(whole) <= distinct_images(budget)
+            assert (plan_of(plain).distinct < plan_of(whole).distinct) == (plain != whole)
+            assert plan_of(whole).distinct <= plan_of(budget).distinct

@@ -7,7 +7,7 @@ import pytest
 
 from fedeas import FedEAS, FullBalance
 from fedeas.data.partition import paper_replay
-from reproduction.claims import QUICK_DRAWS, Claim, Status, count_claims
+from reproduction.claims import QUICK_DRAWS, Claim, Status, claims_markdown, count_claims
 from reproduction.published import published, recorded, setting
 
 SETTINGS = {each.id: draws for each, draws in zip(published().settings, recorded().draws, strict=True)}
@@ -128,3 +128,9 @@ def test_peaks_are_above_the_last_rounds():
 def test_full_balance_costs_more_everywhere():
     for each in published().settings:
         assert FullBalance().allocate(each.counts()).total > FedEAS(12).allocate(each.counts()).total
+
+
+@pytest.mark.parametrize(("is_printed", "head"), [(True, "paper"), (False, "recorded")])
+def test_a_number_that_the_paper_does_not_print_is_not_headed_as_the_papers(is_printed, head):
+    claims = [Claim("Group", "pairs", "-", Decimal(95), 95, is_printed=is_printed)]
+    assert f"| {head} |" in claims_markdown(claims)

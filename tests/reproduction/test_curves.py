@@ -7,16 +7,19 @@ import pytest
 from matplotlib.text import Text
 from pictures import svg_of, texts
 
-from fedeas.runs.accuracy_curves import AccuracyCurve
-from fedeas.views import figures as plots
+from reproduction.figures import style as plots
 from reproduction.figures.curves import Line, convergence_figure, curves_figure
 
 ROUNDS = list(range(1, 41))
 
 
+def by_round(rounds, accuracy):
+    return dict(zip(rounds, accuracy, strict=True))
+
+
 def curve(top, speed, seed):
     noise = np.random.default_rng(seed).normal(0, 0.02, len(ROUNDS))
-    return AccuracyCurve(ROUNDS, list(np.clip(top * (1 - np.exp(-np.array(ROUNDS) / speed)) + noise, 0, 1)))
+    return by_round(ROUNDS, list(np.clip(top * (1 - np.exp(-np.array(ROUNDS) / speed)) + noise, 0, 1)))
 
 
 def line(name, top=0.8, speed=8, seeds=3, paper=None):
@@ -34,7 +37,8 @@ def diamonds(axes):
 def test_dotted_lines_are_where_the_mean_first_reaches_the_threshold():
     lines = [line("FedEAS", speed=6), line("Missing-only", speed=10)]
     expected = [
-        ROUNDS[int(np.argmax(np.mean([each.accuracy for each in method.curves], axis=0) >= 0.7))] for method in lines
+        ROUNDS[int(np.argmax(np.mean([list(each.values()) for each in method.curves], axis=0) >= 0.7))]
+        for method in lines
     ]
     assert expected[0] < expected[1]
     figure = convergence_figure({"here": lines}, 0.7)
@@ -44,13 +48,13 @@ def test_dotted_lines_are_where_the_mean_first_reaches_the_threshold():
 
 
 def test_the_mean_and_not_a_single_seed_decides():
-    curves = [AccuracyCurve([1, 2, 3], [0.9, 0.5, 0.8]), AccuracyCurve([1, 2, 3], [0.1, 0.6, 0.8])]
+    curves = [by_round([1, 2, 3], [0.9, 0.5, 0.8]), by_round([1, 2, 3], [0.1, 0.6, 0.8])]
     figure = convergence_figure({"here": [Line("FedEAS", curves)]}, 0.7)
     assert verticals(figure.axes[0]) == [3]
 
 
 def test_a_mean_at_the_threshold_itself_reaches_it():
-    figure = convergence_figure({"here": [Line("FedEAS", [AccuracyCurve([5], [0.7])] * 3)]}, 0.7)
+    figure = convergence_figure({"here": [Line("FedEAS", [by_round([5], [0.7])] * 3)]}, 0.7)
     assert verticals(figure.axes[0]) == [5]
 
 
@@ -86,7 +90,7 @@ def test_the_band_spans_the_extremes_and_one_seed_has_none():
     method = line("FedEAS")
     many, one = (convergence_figure({"here": [method._replace(curves=method.curves[:n])]}, 0.7) for n in (3, 1))
     (band,) = many.axes[0].collections
-    values = np.array([each.accuracy for each in method.curves])
+    values = np.array([list(each.values()) for each in method.curves])
     corners = {tuple(np.round(corner, 9)) for corner in band.get_paths()[0].vertices}
     for edge in (values.min(axis=0), values.max(axis=0)):
         assert set(zip(ROUNDS, np.round(edge, 9), strict=True)) <= corners
@@ -94,7 +98,7 @@ def test_the_band_spans_the_extremes_and_one_seed_has_none():
 
 
 def test_an_interrupted_seed_does_not_distort_the_mean():
-    curves = [AccuracyCurve([1, 2, 3], [0.2, 0.4, 0.9]), AccuracyCurve([1, 2], [0.4, 0.6])]
+    curves = [by_round([1, 2, 3], [0.2, 0.4, 0.9]), by_round([1, 2], [0.4, 0.6])]
     axes = convergence_figure({"here": [Line("FedEAS", curves)]}, 0.7).axes[0]
     mean = next(drawn for drawn in axes.lines if drawn.get_color() == plots.BLUE)
     assert list(mean.get_xdata()) == [1, 2]
@@ -130,7 +134,7 @@ def test_the_curve_figure_has_no_paper_marks_and_names_what_was_not_run():
 
 
 def test_a_curve_of_one_round_is_a_dot():
-    (drawn,) = curves_figure([Line("FedEAS", [AccuracyCurve([1], [0.2])])], "short").axes[0].lines
+    (drawn,) = curves_figure([Line("FedEAS", [by_round([1], [0.2])])], "short").axes[0].lines
     assert drawn.get_marker() == "o"
 
 
@@ -138,7 +142,7 @@ NOTHING = {
     "no panels": lambda: convergence_figure({}, 0.7),
     "a panel without lines": lambda: convergence_figure({"here": []}, 0.7),
     "lines without curves": lambda: convergence_figure({"here": [Line("FedEAS", [])]}, 0.7),
-    "a curve without rounds": lambda: convergence_figure({"here": [Line("FedEAS", [AccuracyCurve([], [])])]}, 0.7),
+    "a curve without rounds": lambda: convergence_figure({"here": [Line("FedEAS", [by_round([], [])])]}, 0.7),
     "no lines": lambda: curves_figure([], "ours"),
     "nothing run": lambda: curves_figure([Line("FedEAS", [])], "ours"),
 }

@@ -9,15 +9,14 @@ import pytest
 from fedeas.config import RunConfig, load_config
 from fedeas.data.partition import paper_replay
 from fedeas.data.sources import load_dataset
-from fedeas.federation.forecast import Forecast
+from fedeas.federation import forecast
 from fedeas.federation.split import split_data
 from reproduction.artefacts import artefacts
-from reproduction.estimate import _speeds, _trained, estimate, forecast_of_all
+from reproduction.estimate import _trained, estimate, seconds_of_all, speeds, steps_of_a_round
 from reproduction.methods import FEDAVG, FEDEAS, FULL_BALANCE, METHODS, MISSING_ONLY
 from reproduction.published import setting
 from reproduction.results import Results
-from reproduction.run_plans import allocation_of, counts_of
-from reproduction.studies import study, with_seeds
+from reproduction.studies import plan_of, study, with_seeds
 
 FULL, SLOW, HERE = study("full"), study("full", start="scratch"), setting("c10-k100-a0.1")  # SLOW has the 3x3 stem
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks" / "results"
@@ -31,7 +30,7 @@ def addresses(config):
     inner = config.generator.removeprefix("shared(of=").removesuffix(")") if "shared" in config.generator else ""
     return {
         (inner or config.generator, 0 if inner else client, label, number)
-        for client, row in enumerate(allocation_of(config).n)
+        for client, row in enumerate(plan_of(config).n)
         for label, wanted in enumerate(row)
         for number in range(wanted)
     }
@@ -77,7 +76,7 @@ def test_no_time_is_given_for_what_was_not_measured():
 def test_counts_without_data_equal_those_of_the_data(protocol):
     config = study("smoke", protocol).config(HERE, FEDEAS)
     real = split_data(config, load_dataset("digits")).counts
-    assert counts_of(config).n.tolist() == real.n.tolist()
+    assert plan_of(config).counts.n.tolist() == real.n.tolist()
 
 
 PAPER = "data.protocol=paper", "partition.scheme=paper"
@@ -94,30 +93,30 @@ SPLITS = {
 def test_counts_equal_those_of_the_run_in_every_scheme(scheme):
     config = load_config(None, ["partition.clients=8", "partition.seed=5", *SPLITS[scheme]])
     real = split_data(config, load_dataset("digits")).counts
-    assert counts_of(config).n.tolist() == real.n.tolist()
+    assert plan_of(config).counts.n.tolist() == real.n.tolist()
 
 
 def test_shipped_counts_are_used_for_the_papers_seed_only():
     def config(seed: int) -> RunConfig:
         return load_config(None, [*PAPER, "data.dataset=cifar10", "partition.alpha=0.3", f"partition.seed={seed}"])
 
-    assert counts_of(config(42)) == setting("c10-k20-a0.3").counts()
-    assert counts_of(config(7)) == paper_replay("cifar10", 20, 0.3, seed=7).counts
+    assert plan_of(config(42)).counts == setting("c10-k20-a0.3").counts()
+    assert plan_of(config(7)).counts == paper_replay("cifar10", 20, 0.3, seed=7).counts
 
 
 UNKNOWN = FULL.config(HERE, FEDAVG).model_copy(update={"algorithm": "python:mine:Own"})
 
 
 def test_training_that_was_not_measured_counts_only_its_start():
-    assert estimate([UNKNOWN]).minutes == pytest.approx(_speeds()["start"] / 60)
+    assert estimate([UNKNOWN]).minutes == pytest.approx(speeds()["start"] / 60)
 
 
 def test_a_server_that_trains_takes_its_time_in_every_round():
     config = FULL.config(HERE, METHODS["fedgen"])
     longer = config.model_copy(update={"rounds": config.rounds.model_copy(update={"total": 2 * config.rounds.total})})
-    start, once = _speeds()["start"] / 60, estimate([config]).minutes
+    start, once = speeds()["start"] / 60, estimate([config]).minutes
     assert estimate([longer]).minutes - start == pytest.approx(2 * (once - start))
-    assert once - start > config.rounds.total * _speeds()["server"]["fedgen"] / 60
+    assert once - start > config.rounds.total * speeds()["server"]["fedgen"] / 60
 
 
 def test_generators_that_were_not_measured_take_no_minutes():
@@ -128,33 +127,33 @@ def test_generators_that_were_not_measured_take_no_minutes():
 
 def test_the_speeds_are_the_measured_ones():
     measured = json.loads((BENCHMARKS / "gpu-rounds.json").read_text())
-    assert _speeds()["machine"] == measured["machine"]["gpu"]
+    assert speeds()["machine"] == measured["machine"]["gpu"]
     found = {row["algorithm"].partition("(")[0]: row["fast engine, bf16, images/s"] for row in measured["rows"]}
-    assert _speeds()["training"]["fast"]["bf16"]["3x3"] == found  # where the fast engine is lanes
+    assert speeds()["training"]["fast"]["bf16"]["3x3"] == found  # where the fast engine is lanes
     runs = {row["run"]: row for row in json.loads((BENCHMARKS / "gpu-runs-imagenet-stem.json").read_text())["rows"]}
     small, large = runs["c10-k100-a0.1-fedavg, again"], runs["c10-k20-a0.1-fedavg"]
     kept, clean = Results([RESULTS]), study("full", "clean")
     few, many = (_trained(FULL.config(where, FEDAVG)) for where in (HERE, setting("c10-k20-a0.1")))
     speed = round((many - few) / (large["whole command"] - small["whole command"]))
     rows = json.loads((BENCHMARKS / "gpu-rounds-imagenet-stem.json").read_text())["rows"]
-    assert _speeds()["training"]["fast"]["bf16"]["imagenet"] == {
+    assert speeds()["training"]["fast"]["bf16"]["imagenet"] == {
         **{row["algorithm"].partition("(")[0]: row["fast engine, bf16, images/s"] for row in rows},
         "fedavg": speed,  # of whole commands, with the work between rounds
     }
     samplers = json.loads((BENCHMARKS / "gpu-generator-steps.json").read_text())["rows"]
     (default,) = [row for row in samplers if (row["solver"], row["steps"]) == ("dpm", 20)]
-    assert _speeds()["generation"] == default["images/s"]
+    assert speeds()["generation"] == default["images/s"]
     run = kept.seeds(clean.config(setting("c10-k100-a0.3"), METHODS["fedgen"]))[0]
-    assert _speeds()["server"] == {"fedgen": round(run.summary()["seconds"]["aggregate"] / run.config.rounds.total, 3)}
-    assert _speeds()["start"] == round(small["whole command"] - few / speed, 1)
+    assert speeds()["server"] == {"fedgen": round(run.summary()["seconds"]["aggregate"] / run.config.rounds.total, 3)}
+    assert speeds()["start"] == round(small["whole command"] - few / speed, 1)
 
 
 def test_each_stem_has_its_own_speed():
-    speeds = _speeds()["training"]["fast"]["bf16"]
+    trained = speeds()["training"]["fast"]["bf16"]
     own, slow = (each.config(HERE, FEDAVG) for each in (FULL, SLOW))
-    begins = _speeds()["start"]
+    begins = speeds()["start"]
     ratio = (60 * estimate([slow]).minutes - begins) / (60 * estimate([own]).minutes - begins)
-    assert ratio == pytest.approx(speeds["imagenet"]["fedavg"] / speeds["3x3"]["fedavg"])
+    assert ratio == pytest.approx(trained["imagenet"]["fedavg"] / trained["3x3"]["fedavg"])
 
 
 def test_an_estimate_names_what_it_leaves_out():
@@ -170,7 +169,7 @@ def test_the_speed_of_another_engine_is_not_used(engine):
 
 
 def test_a_pool_makes_the_images_of_one_client_and_real_images_none():
-    plan = allocation_of(FULL.config(HERE, FEDEAS)).n
+    plan = plan_of(FULL.config(HERE, FEDEAS)).n
     pool, real = (replace(FEDEAS, generator=name) for name in ("shared(of={generator})", "held-out"))
     assert estimate([FULL.config(HERE, pool)]).images == plan.max(axis=0).sum()
     assert estimate([FULL.config(HERE, real)]).images == 0
@@ -181,20 +180,23 @@ def with_steps(steps, method):
     return config.model_copy(update={"train": config.train.model_copy(update={"steps": steps})})
 
 
-@pytest.mark.parametrize("resumed", [False, True])
-def test_a_forecast_of_several_runs_counts_their_steps_and_shared_images(resumed):
+def test_a_forecast_of_several_runs_counts_their_steps():
     first, heavy = with_steps(2, FEDAVG), with_seeds(with_steps(6, FEDEAS), 2)
-    rounds = first.rounds.total
-    left = 1 if resumed else rounds
-    found = forecast_of_all(Forecast(seconds=5.0 * left, rounds=left, images=0), [first, *heavy])
-    assert found.seconds == pytest.approx(5.0 * rounds * (1 + 3 + 3))
-    assert (found.rounds, found.images) == (3 * rounds, allocation_of(heavy[0]).total)
+    step = 5.0 / steps_of_a_round(first)
+    assert seconds_of_all(step, [first, *heavy]) == pytest.approx(5.0 * first.rounds.total * (1 + 3 + 3))
+
+
+@pytest.mark.parametrize("steps", [0, 7])
+def test_steps_of_a_round_are_those_that_the_run_expects(steps):
+    config = with_steps(steps, FEDEAS)
+    samples = plan_of(config).counts.sizes + plan_of(config).per_client
+    assert steps_of_a_round(config) == forecast.steps_of_a_round(config, samples)
 
 
 def test_larger_plans_take_longer():
     chosen = study("digits")
     plans = [chosen.config(HERE, method) for method in (FEDAVG, FEDEAS, FULL_BALANCE)]
-    first = Forecast(seconds=60.0, rounds=60, images=0)
-    seconds = [forecast_of_all(first, [plans[0], plan]).seconds for plan in plans]
+    step = 1.0 / steps_of_a_round(plans[0])
+    seconds = [seconds_of_all(step, [plans[0], plan]) for plan in plans]
     assert seconds[0] == pytest.approx(120)
     assert sorted(set(seconds)) == seconds

@@ -27,7 +27,7 @@ from reproduction.artefacts import (
 )
 from reproduction.methods import FEDAVG, FEDEAS, GREEDY, METHODS, MISSING_ONLY, Method, at_one_budget
 from reproduction.published import EXAMPLE, published, setting
-from reproduction.results import Results, keep
+from reproduction.results import Results
 from reproduction.studies import study, with_seeds
 from reproduction.tables import comma_separated, fill, latex, markdown
 
@@ -338,7 +338,7 @@ def test_kept_results_are_small_name_no_folder_and_are_found_under_any_name(fini
     elsewhere = config.data.model_copy(update={"root": "/home/somebody/data"})
     run = finished(config.model_copy(update={"label": "mine", "data": elsewhere}), accuracy=0.7)
     run.checkpoint.write_bytes(b"tensors")
-    kept = keep(run, tmp_path / "results")
+    kept = run.copy_to(tmp_path / "results")
     assert {path.name for path in kept.iterdir()} == {"config.json", "summary.json"}
     assert "somebody" not in (kept / "config.json").read_text()
     assert read_run(kept).summary() == run.summary()
@@ -351,7 +351,7 @@ def test_only_finished_runs_of_this_version_count(finished, tmp_path):
     (run.path / "summary.json").unlink()
     assert not Results([tmp_path]).has(run.config)
     with pytest.raises(InputError, match="not finished"):
-        keep(run, tmp_path / "results")
+        run.copy_to(tmp_path / "results")
     strange = tmp_path / "strange"
     strange.mkdir()
     (strange / "config.json").write_text(json.dumps({"colour": "green"}))

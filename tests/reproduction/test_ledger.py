@@ -23,9 +23,8 @@ from reproduction.methods import (
 from reproduction.profiles import HEADLINE
 from reproduction.published import EXAMPLE, published, setting
 from reproduction.results import Results
-from reproduction.run_plans import allocation_of, counts_of
 from reproduction.standings import COUNT_POINTS, LEVEL_POINTS, Standing, judge_count
-from reproduction.studies import study, with_seeds
+from reproduction.studies import plan_of, study, with_seeds
 
 HERE = setting(HEADLINE)
 STEPS = (-0.002, 0.0, 0.003)  # of three seeds
@@ -246,7 +245,7 @@ def test_the_summary_has_the_papers_level_of_every_method_and_the_share_of_synth
     names = ("fedavg", "uniform", "missing-only", "fedeas")
     assert {str(published().printed(name, HERE)) for name in names} <= numbers(words(tmp_path))
     config = study("full", "clean").config(HERE, FEDEAS)
-    images, real = allocation_of(config).total, counts_of(config).total
+    images, real = plan_of(config).total, plan_of(config).counts.total
     assert f"{images:,} synthetic images" in words(tmp_path)
     assert f"{100 * images / (images + real):.0f} % of the training data" in words(tmp_path)
 

@@ -1,7 +1,7 @@
 """Looks of methods: in the paper's figures a policy has its own colour; pages use all colours before dashes."""
 
-from fedeas.views import figures as plots
 from fedeas.views.figures import Look, looks_of
+from reproduction.figures import style as plots
 from reproduction.figures.style import looks_by_name
 
 

@@ -5,7 +5,6 @@ from itertools import combinations
 import pytest
 from pictures import svg_of, texts
 
-from fedeas.runs.accuracy_curves import RoundRange
 from fedeas.runs.comparison import Measured
 from reproduction.figures.gallery import overview
 from reproduction.figures.overview import Spot, overview_figure
@@ -15,7 +14,7 @@ from reproduction.published import EXAMPLE, published, setting
 from reproduction.results import Results
 from reproduction.studies import study, with_seeds
 
-WINDOW = RoundRange(181, 200)
+WINDOW = "rounds 181-200"
 SPOTS = [
     Spot("none", "FedAvg", Measured(55.0, 2.0, 3), None, 50.2),
     Spot("β = 12", "Uniform", None, Measured(71.0, None, 1), 58.8),

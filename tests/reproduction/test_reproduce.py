@@ -1,28 +1,32 @@
-"""``fedeas reproduce`` from the command line and from Python, on digits."""
+"""``python -m reproduction`` on digits."""
 
 import csv
+import os
 import shutil
+import subprocess
+import sys
 from collections import Counter
 
 import pytest
 
-from fedeas.cli import main
-from fedeas.core.deadline import Deadline
+from fedeas import FedEAS
 from fedeas.core.errors import InputError, RunError
 from fedeas.federation.run import identified
+from fedeas.runs import reading
 from fedeas.runs.packed import pack
 from fedeas.runs.store import RunStore, read_run, sound_runs
-from fedeas.views import figures
-from reproduction import Places, reproduce, results, workbook
+from reproduction import claims
+from reproduction import reproduction as making
 from reproduction.artefacts import ARTEFACTS, artefacts
 from reproduction.beyond import comparisons_in
+from reproduction.command import main
+from reproduction.figures import style
 from reproduction.figures.gallery import curves_at_equal_budget
 from reproduction.methods import FEDAVG, FEDEAS, METHODS
 from reproduction.profiles import PROFILES
 from reproduction.published import setting
-from reproduction.reproduction import WRITERS
+from reproduction.reproduction import Places, Reproduction, carry_out, stays_here
 from reproduction.results import Results
-from reproduction.run_queue import carry_out, stays_here
 from reproduction.studies import study
 from reproduction.tables import comma_separated, fill
 
@@ -31,7 +35,7 @@ SMOKE = study("smoke")
 
 @pytest.fixture(scope="module")
 def everything(tmp_path_factory):
-    """The folder in which ``fedeas reproduce all --profile smoke`` has run."""
+    """The folder in which ``python -m reproduction all --profile smoke`` has run."""
     folder = tmp_path_factory.mktemp("reproduced")
     call("all", *places(folder), "--keep")
     return folder
@@ -48,8 +52,8 @@ def cells(folder, name):
 
 def call(*arguments, code=0):
     with pytest.raises(SystemExit) as stopped:
-        main(["reproduce", *map(str, arguments)])
-    assert stopped.value.code == code
+        main([str(each) for each in arguments])
+    assert (stopped.value.code or 0) == code
 
 
 def test_all_artefacts_run_on_digits(everything):
@@ -166,7 +170,7 @@ def test_a_run_that_fails_does_not_stop_the_others(everything):
     configs = artefacts("fig1")[0].configs(SMOKE)
     store = RunStore(everything / "runs")
 
-    def execute(config):
+    def execute(config, minutes=None):
         if config.policy.startswith("uniform"):
             raise InputError("no such weights")
         if config.policy.startswith("missing"):
@@ -189,7 +193,7 @@ def test_a_damaged_run_is_left_out_of_the_figures(everything, tmp_path, caplog):
 
 
 def curves_drawn(folder):
-    return len(curves_at_equal_budget(workbook.Workbook(SMOKE, Results([folder]))).axes[0].lines)
+    return len(curves_at_equal_budget(Reproduction(SMOKE, Results([folder]))).axes[0].lines)
 
 
 def test_packed_runs_have_curves_if_their_rounds_were_packed(everything, tmp_path, caplog):
@@ -217,11 +221,11 @@ class Done:
 def test_only_the_first_run_is_started_when_little_time_is_left(minutes, takes, expected):
     configs, now = artefacts("fig1")[0].configs(SMOKE), [0.0]
 
-    def execute(config):
+    def execute(config, minutes=None):
         now[0] += takes
         return Done()
 
-    begun = list(carry_out(configs, execute, Deadline(minutes, lambda: now[0])))
+    begun = list(carry_out(configs, execute, minutes, lambda: now[0]))
     assert [outcome.config for outcome in begun] == configs[:expected]
 
 
@@ -230,14 +234,14 @@ def test_a_finished_run_with_a_damaged_summary_is_reported(everything, tmp_path)
     configs = [identified(config) for config in artefacts("fig1")[0].configs(SMOKE)]
     store = RunStore(tmp_path / "runs")
     (store.open(configs[0]).path / "summary.json").write_text("{")
-    problems = [outcome.problem for outcome in carry_out(configs, store.open)]
+    problems = [outcome.problem for outcome in carry_out(configs, lambda config, minutes: store.open(config))]
     assert "damaged" in problems[0]
     assert not any(problems[1:])
 
 
 def test_after_a_paused_run_no_other_starts():
     configs = artefacts("fig1")[0].configs(SMOKE)
-    outcomes = list(carry_out(configs, lambda config: Done(finished=config != configs[2])))
+    outcomes = list(carry_out(configs, lambda config, minutes: Done(finished=config != configs[2])))
     assert [outcome.config for outcome in outcomes] == configs[:3]
 
 
@@ -278,42 +282,77 @@ def test_only_algorithms_with_client_states_should_stay_on_one_machine():
     assert staying == {"scaffold", "moon"}
 
 
+def of(name, where, seeds=1, only="*"):
+    return Reproduction(SMOKE, where.scan(), artefacts(name), seeds, only)
+
+
 def test_python_gives_the_same_as_the_command(everything, tmp_path):
-    done = reproduce("table1", profile="smoke", places=Places(everything / "runs", tmp_path), out=tmp_path / "out")
-    assert not done.outcomes
-    assert not done.missing
-    (table,) = done.tables
+    done = of("table1", Places(everything / "runs", tmp_path))
+    assert not done.missing()
+    (table,) = done.tables()
     assert comma_separated(table) == (everything / "out" / "table1.csv").read_text()
-    assert {path.name for path in (tmp_path / "out").iterdir()} == {f"table1.{ending}" for ending in WRITERS}
 
 
-def test_python_makes_the_missing_runs_and_reports_each(tmp_path):
+def test_missing_runs_are_made_kept_and_reported(tmp_path):
     lines, where = [], Places(tmp_path / "runs", tmp_path / "results", keeps=True)
-    before = reproduce("combination", profile="smoke", places=where, train=False)
-    assert len(before.missing) == 3
-    done = reproduce("combination", profile="smoke", places=where, tell=lines.append)
-    assert [outcome.config for outcome in done.outcomes] == before.missing
+    done = of("combination", where)
+    before = done.missing()
+    assert len(before) == 3
+    done.train(where, tell=lines.append)
+    assert [outcome.config for outcome in done.outcomes] == before
     assert len(lines) == 3
-    assert all(table.is_run for table in done.tables)
-    assert not done.missing
+    assert all(table.is_run for table in done.tables())
+    assert not done.missing()
     assert len(list((tmp_path / "results").glob("*/summary.json"))) == 3
 
 
 def test_a_pattern_chooses_the_runs_that_are_made(tmp_path):
     where = Places(tmp_path / "runs", tmp_path / "results")
-    labels = {config.label for config in reproduce("combination", profile="smoke", places=where, train=False).missing}
-    chosen = min(labels, key=len)
-    done = reproduce("combination", profile="smoke", places=where, only=f"*{chosen[3:]}", seeds=2)
+    chosen = min((config.label for config in of("combination", where).missing()), key=len)
+    done = of("combination", where, only=f"*{chosen[3:]}", seeds=2)
+    done.train(where)
     assert {outcome.config.label for outcome in done.outcomes} == {chosen}
     assert [run.config.seed for run in RunStore(tmp_path / "runs").all()] == [0, 1]
-    assert not done.missing
-    assert [(runs, left.runs) for _, runs, left in done.estimates(2)] == [(2, 0)]
+    assert not done.missing()
+    assert [(runs, left.runs) for _, runs, left in done.estimates()] == [(2, 0)]
 
 
-@pytest.mark.parametrize(("name", "pattern"), [("combination", "fedeas"), ("samples", "*")])
+@pytest.mark.parametrize(("name", "pattern"), [("combination", "fedeas"), ("samples", "nothing*")])
 def test_a_pattern_that_matches_no_run_is_refused(tmp_path, name, pattern):
     with pytest.raises(InputError):
-        reproduce(name, profile="smoke", only=pattern, places=Places(tmp_path, tmp_path), train=False)
+        of(name, Places(tmp_path, tmp_path), only=pattern).check_pattern()
+
+
+def test_counts_are_printed_and_succeed(capsys):
+    call("counts")
+    assert "0 MISMATCH" in capsys.readouterr().err
+
+
+def test_a_number_that_does_not_match_fails(capsys, monkeypatch):
+    monkeypatch.setattr(claims, "FedEAS", lambda *a, **k: FedEAS(*a, **{**k, "fill": "all"}))
+    call("counts", code=1)
+    assert "MISMATCH" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "pictures"), [("fig2", 2), ("closed-form", 1)])
+def test_figures_are_drawn(tmp_path, name, pictures, capsys):
+    call(name, "--out", tmp_path)
+    assert str(tmp_path) in capsys.readouterr().err
+    assert len(list(tmp_path.glob("*.png"))) == len(list(tmp_path.glob("*.svg"))) == pictures
+
+
+def test_an_unknown_name_is_refused_with_the_known_ones(capsys):
+    call("nonsense", code=2)
+    assert "table1" in capsys.readouterr().err
+
+
+def test_the_command_runs_from_any_folder(tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-m", "reproduction", "table2", "--show", "--markdown"],
+        cwd=tmp_path, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": ":".join(sys.path)}, check=True,
+    )  # fmt: skip
+    assert "Budget factors" in done.stdout
 
 
 def test_a_second_call_repeats_no_run_reads_each_once_and_builds_each_table_once(everything, monkeypatch, capsys):
@@ -328,9 +367,9 @@ def test_a_second_call_repeats_no_run_reads_each_once_and_builds_each_table_once
         built[sheet.title] += 1
         return fill(sheet, found)
 
-    monkeypatch.setattr(results, "sound_runs", counting_read)
-    monkeypatch.setattr(workbook, "fill", counting_fill)
-    monkeypatch.setattr(figures, "FORMATS", ())  # drawing takes most of the time
+    monkeypatch.setattr(reading, "sound_runs", counting_read)
+    monkeypatch.setattr(making, "fill", counting_fill)
+    monkeypatch.setattr(style, "FORMATS", ())  # drawing takes most of the time
     call("all", *places(everything), "--keep")
     assert " of " not in capsys.readouterr().out.split("Accuracy, %")[0]  # no run was begun
     assert before == {path: (path / "summary.json").stat().st_mtime_ns for path in before}

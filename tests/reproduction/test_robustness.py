@@ -6,12 +6,13 @@ from statistics import mean
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy import stats
 from test_answers import experiment, with_budget
 
 from fedeas.runs.comparison import Difference, ends_text, signed
 from reproduction.beyond import WHOLE
 from reproduction.findings import NOTHING
-from reproduction.robustness import at_end, robustness_markdown
+from reproduction.robustness import at_end, robustness_markdown, sign_test
 
 levels = st.lists(st.tuples(st.floats(-9, 9), st.floats(-9, 9)), min_size=2, max_size=5)
 
@@ -69,3 +70,10 @@ def test_the_kept_results_give_what_their_comparisons_give(packed):
     (row,) = (row for row in elsewhere if row[0] == WHOLE)
     assert row[1].startswith(f"{sum(gain > 0 for gain in gains)} of {len(gains)} ")
     assert row[2] == ends_text(Difference.of(gains).interval_of_another, 2)
+
+
+@given(st.lists(st.sampled_from([-2.0, -1.0, 0.0, 0.5, 3.0]), max_size=30))
+def test_the_sign_test_equals_scipys_binomial_test(values):
+    signs = [value > 0 for value in values if value]
+    expected = stats.binomtest(sum(signs), len(signs)).pvalue if signs else 1.0
+    assert sign_test(values) == pytest.approx(expected)

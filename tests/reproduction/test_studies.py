@@ -13,8 +13,7 @@ from reproduction.artefacts import ARTEFACTS, artefacts
 from reproduction.methods import FEDEAS, METHODS
 from reproduction.profiles import PROFILES, STARTS
 from reproduction.published import published, setting
-from reproduction.run_plans import counts_of
-from reproduction.studies import PROTOCOLS, Study, study, with_seeds
+from reproduction.studies import PROTOCOLS, Study, plan_of, study, with_seeds
 
 CONFIGS = Path(fedeas.__file__).parent / "config" / "packaged" / "paper"
 
@@ -95,7 +94,7 @@ def test_partitions_are_redrawn_on_request():
     fixed, redrawn = (
         study("digits", redraw=redraw).config(setting("c10-k20-a0.1"), FEDEAS) for redraw in (False, True)
     )
-    counts = [[counts_of(run).n.tolist() for run in with_seeds(config, 2)] for config in (fixed, redrawn)]
+    counts = [[plan_of(run).counts.n.tolist() for run in with_seeds(config, 2)] for config in (fixed, redrawn)]
     assert counts[0][0] == counts[0][1] == counts[1][0] != counts[1][1]
     assert len({run.method for run in with_seeds(redrawn, 2)}) == 1
 
@@ -134,7 +133,7 @@ def test_real_and_generated_images_are_compared_with_the_same_images_held_out():
         "uniform",
     ]
     assert {run.generator for run in runs} == {"diffusion", "held-out"}
-    assert len({counts_of(run).n.tobytes() for run in runs}) == 1
+    assert len({plan_of(run).counts.n.tobytes() for run in runs}) == 1
     assert {config.data.held_out for cell in pool.cells for config in cell.configs} == {0}
 
 

@@ -17,7 +17,6 @@ from fedeas.runs.comparison import (
     conclusion,
     paired_difference,
     ranks,
-    sign_test,
 )
 
 NUMBERS = st.floats(-100, 100).map(lambda value: round(value, 3))
@@ -57,13 +56,6 @@ def test_the_interval_of_one_more_value_is_the_textbooks_prediction_interval(pai
     wider = found.spread * np.sqrt(1 + 1 / found.seeds)
     expected = stats.t.interval(0.95, found.seeds - 1, loc=found.mean, scale=wider)
     assert found.interval_of_another == pytest.approx(expected, rel=1e-9, abs=1e-9)
-
-
-@given(st.lists(st.sampled_from([-2.0, -1.0, 0.0, 0.5, 3.0]), max_size=30))
-def test_the_sign_test_equals_scipys_binomial_test(values):
-    signs = [value > 0 for value in values if value]
-    expected = stats.binomtest(sum(signs), len(signs)).pvalue if signs else 1.0
-    assert sign_test(values) == pytest.approx(expected)
 
 
 @given(UNEQUAL)

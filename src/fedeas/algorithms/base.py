@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from fedeas.algorithms.batch_order import batch_sizes
-from fedeas.config import TrainConfig
+from fedeas.config.sections import TrainConfig
 from fedeas.core.arrays import IntArray
 from fedeas.core.devices import copy_all
 from fedeas.core.errors import InputError

@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import SupportsFloat
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
@@ -21,7 +20,7 @@ from fedeas.core.errors import RunError
 from fedeas.core.streams import stream
 
 TERMS = "loss/terms"
-"""In the shared tensors of an objective: a factor and a summand for the logit of each class, (2, classes)."""
+"""In the shared tensors of an objective: what is added to the logit of each class, (classes,)."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,8 +33,8 @@ class Batch:
         drawn: rows that the algorithm drew for these samples or for this step.
         shares: for several clients; the weight of each row in its client's mean, (clients, rows), 0 for rows that only
             fill up the batch. None for one client whose rows all count.
-        terms: the factor and the summand of each logit, (2, classes), or (clients, 2, classes) for several clients;
-            None for plain cross-entropy.
+        terms: what is added to the logits of each class, (classes,), or (clients, classes) for several clients; None
+            for plain cross-entropy.
     """
 
     images: Tensor
@@ -49,8 +48,7 @@ class Batch:
         if self.terms is None:
             return logits
         rows = logits.view(-1, len(logits) if self.shares is None else self.shares.shape[1], logits.shape[1])
-        factors, summands = self.terms.view(-1, 2, 1, logits.shape[1]).unbind(dim=1)
-        return torch.addcmul(summands, rows, factors).view(logits.shape)
+        return (rows + self.terms.view(-1, 1, logits.shape[1])).view(logits.shape)
 
     def mean(self, values: Tensor) -> Tensor:
         """The mean over samples: one number, or one for each client."""
@@ -107,7 +105,7 @@ class Objective:
         if loss == CrossEntropy():
             return self
         counts = torch.bincount(job.data.labels, minlength=head_of(job.model).out_features)
-        terms = torch.from_numpy(np.stack(loss.logit_terms(counts.cpu().numpy())))
+        terms = torch.from_numpy(loss.logit_terms(counts.cpu().numpy()))
         return replace(self, shared={**self.shared, TERMS: terms.to(job.data.normalise.scale)})
 
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim.sgd import sgd
 
-from fedeas.config import TrainConfig
+from fedeas.config.sections import TrainConfig
 
 
 class Descent:

@@ -1,19 +1,24 @@
-"""Run a federation from Python, as ``fedeas run`` does, or in stages."""
+"""Run a federation from Python, as ``fedeas run`` does."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedeas.config import RunConfig, checked_config, load_config
+from fedeas.config.reading import checked_config, load_config
+from fedeas.config.run import RunConfig
+from fedeas.core.deadline import Deadline
 from fedeas.core.errors import InputError
 from fedeas.core.files import PathLike
 from fedeas.planning.plan import Plan
 from fedeas.planning.policies.base import policy_name
 from fedeas.runs.store import Record, Run, RunStore
+
+if TYPE_CHECKING:
+    from fedeas.federation.forecast import Forecast
 
 
 def run(
@@ -23,7 +28,9 @@ def run(
     plan: Plan | None = None,
     runs: PathLike = "runs",
     bank: PathLike | None = None,
+    minutes: float | None = None,
     on_round: Callable[[Record], None] | None = None,
+    on_start: Callable[[Forecast], None] | None = None,
     **settings: Any,
 ) -> Run:
     """Train a federation; a finished run is returned at once, an interrupted one resumes.
@@ -33,7 +40,9 @@ def run(
         plan: take the policy of this plan, which must be for the clients of the run.
         runs: folder of run directories.
         bank: folder of synthetic images; ``.bank`` in `runs` by default.
+        minutes: pause when the next round would end later; the same call resumes.
         on_round: called with the record of each round.
+        on_start: called before training with its estimated `seconds` and `rounds`, and with the number of `images`.
         settings: values that replace those of the config; a section is joined to its key by two underscores, as in
             ``fedeas.run("digits.toml", policy="full-balance", train__lr=0.05)``. ``train={"lr": 0.05}`` is the same:
             what a dictionary leaves out stays as it is.
@@ -42,45 +51,9 @@ def run(
     from fedeas.federation.run import execute
 
     store = RunStore(runs)
-    return execute(_chosen(config, plan, store, settings), store, on_round, bank, backend_for=backend_for)
-
-
-def run_in_stages(
-    config: RunConfig | Mapping[str, Any] | PathLike | None = None,
-    /,
-    *,
-    stages: int,
-    feedback: bool = True,
-    plan: Plan | None = None,
-    runs: PathLike = "runs",
-    bank: PathLike | None = None,
-    on_round: Callable[[Record], None] | None = None,
-    **settings: Any,
-) -> list[Run]:
-    """Train a federation in stages, each a run; finished ones are not trained again.
-
-    The stages have equally many rounds. Each spends a part of the budget where the model of the stage before is weak,
-    and starts from that model. The budget is the total of the config's policy. ``data.held_out`` must be set: recall
-    is measured on these images.
-
-    Args:
-        config: as for `run`.
-        stages: how many; ``rounds.total`` must be a multiple of it.
-        feedback: whether recall counts; without it all stages spend the budget as Greedy, for comparison.
-        plan: as for `run`.
-        runs: folder of run directories.
-        bank: folder of synthetic images; ``.bank`` in `runs` by default.
-        on_round: called with the record of each round of each stage.
-        settings: as for `run`.
-
-    Returns:
-        The runs of all stages; the last one has the final accuracy.
-    """
-    from fedeas.federation.stages import execute_in_stages
-
-    store = RunStore(runs)
+    pause = None if minutes is None else Deadline(minutes)
     chosen = _chosen(config, plan, store, settings)
-    return execute_in_stages(chosen, store, stages, feedback=feedback, on_round=on_round, bank=bank)
+    return execute(chosen, store, on_round, bank, pause=pause, on_start=on_start, backend_for=backend_for)
 
 
 def _chosen(
@@ -95,7 +68,7 @@ def _chosen(
     if plan is not None and "policy" in settings:
         raise InputError("give plan or policy, not both; a plan has its own policy")
     policy = {} if plan is None else {"policy": policy_name(plan.policy)}
-    chosen = with_settings(_config(config), {**policy, **settings})
+    chosen = with_settings(config_from(config), {**policy, **settings})
     if plan is not None:
         _check_same_clients(plan, chosen)
     return for_this_machine(chosen, store)
@@ -134,7 +107,8 @@ def with_settings(config: RunConfig, settings: Mapping[str, Any]) -> RunConfig:
     return checked_config(content, "the settings") if settings else config
 
 
-def _config(config: RunConfig | Mapping[str, Any] | PathLike | None) -> RunConfig:
+def config_from(config: RunConfig | Mapping[str, Any] | PathLike | None) -> RunConfig:
+    """The config that a user gives: itself, its content, its file, or nothing for the defaults."""
     if isinstance(config, RunConfig):
         return config
     if isinstance(config, Mapping):

@@ -1,4 +1,4 @@
-"""The command line: ``fedeas plan``, ``partition``, ``generator``, ``bank``, ``run``, ``reproduce``, ``flower`` ..."""
+"""The command line: plan, make images, train, compare, distribute."""
 
 from __future__ import annotations
 
@@ -19,7 +19,6 @@ from fedeas.cli.generator import generator
 from fedeas.cli.plan import partition, plan
 from fedeas.cli.planner import planner
 from fedeas.cli.pretrain import pretrain
-from fedeas.cli.reproduce import reproduce
 from fedeas.cli.runs import demo, report, run, runs
 from fedeas.cli.weights import weights
 from fedeas.core.errors import FedEASError, RunError
@@ -34,14 +33,15 @@ app = typer.Typer(
     help="How much synthetic data each federated client needs, and where it should go.",
 )
 PANELS: dict[str, Sequence[Callable[..., None] | typer.Typer]] = {
-    "Plan and make images": (plan, partition, planner, generate, generator, weights, bank),
-    "Train and compare": (run, runs, report, demo, pretrain),
+    "Plan": (plan, partition, planner),
+    "Make images": (generate, generator, weights, bank),
+    "Train": (run, pretrain),
+    "Compare": (runs, report, demo),
     "Distribute": (flower,),
-    "Reproduce": (reproduce,),
 }
 """The commands, in the groups that the help shows."""
 
-NAMES = {generator: "generator", weights: "weights", bank: "bank", flower: "flower", reproduce: "reproduce"}
+NAMES = {generator: "generator", weights: "weights", bank: "bank", flower: "flower"}
 for panel, members in PANELS.items():
     for member in members:
         if isinstance(member, typer.Typer):

@@ -11,7 +11,8 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import Progress
 
-from fedeas.config import EngineConfig, PartitionConfig, RoundsConfig, RunConfig, TrainConfig
+from fedeas.config.run import RunConfig
+from fedeas.config.sections import EngineConfig, PartitionConfig, RoundsConfig, TrainConfig
 from fedeas.core.arrays import cores
 from fedeas.core.sentences import listed
 from fedeas.data.sources import load_dataset

@@ -1,10 +1,9 @@
-"""Plans, partitions, claims and runs as tables for the terminal, and claims as Markdown."""
+"""Plans, partitions and runs as tables for the terminal."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
-from itertools import groupby
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,36 +14,22 @@ from rich.text import Text
 from fedeas.cli.fitting import TIGHT, FittedTable, stacked
 from fedeas.cli.progress import duration
 from fedeas.core.foreign_text import printable
-from fedeas.core.sentences import listed
 from fedeas.federation.split import Split
 from fedeas.planning import scores
 from fedeas.planning.counts import Allocation, LabelCounts
 from fedeas.planning.policies import CertifiedAllocation, SharedAllocation
-from fedeas.planning.policies.targets import Target, distance_to_target
 from fedeas.planning.request import policy_left_out
 from fedeas.planning.summary import Extreme, Summary
-from fedeas.runs.comparison import BEST, SECOND, Seeds, fixed
+from fedeas.runs.comparison import Seeds, fixed
 from fedeas.runs.methods import federation_of, grouped, named
 from fedeas.runs.progress import RunState, progress_of
 from fedeas.runs.store import Run
-from reproduction.claims import Claim, Status
-from reproduction.estimate import Estimate, measured_on
-from reproduction.tables import NOT_RUN, Entry, Filled
-
-DASH = "–"
 
 ABOUT_COLUMNS = (
     "Largest client: the most samples that one client gets. Of large classes: samples of classes of which the client "
     "already holds so many that one more would raise its imbalance. Real samples alone decide this: once its small "
     "classes are filled, such samples help, too."
 )
-
-ABOUT_DISTANCE = (
-    "Distance to global shares: I is the distance to equal shares; this is the distance to the class shares of all "
-    "real samples together, the target of the chosen policy."
-)
-
-STATUS_STYLE = {Status.EXACT: "green", Status.ROUNDS: "green", Status.DISAGREES: "yellow", Status.WRONG: "bold red"}
 
 
 def summary_table(summary: Summary, policy: str) -> RenderableType:
@@ -63,18 +48,14 @@ def summary_table(summary: Summary, policy: str) -> RenderableType:
     return table
 
 
-def comparison_table(
-    counts: LabelCounts, allocations: Sequence[Allocation], chosen: Allocation, target: Target = "uniform"
-) -> RenderableType:
-    """Policies side by side, with `chosen` in bold; for a target other than equal shares also the distance to it."""
+def comparison_table(counts: LabelCounts, allocations: Sequence[Allocation], chosen: Allocation) -> RenderableType:
+    """Policies side by side, with `chosen` in bold."""
     title = f"{chosen.policy} beside policies that make at most as many images, no generation and full balance"
     large = scores.negative_gain(counts)
-    distances = _distances(counts, allocations, target)
     columns = {
         "policy": [each.policy.partition("(")[0] for each in allocations],
         "images made": [f"{each.generated:,}" for each in allocations],
         "imbalance removed": [f"{scores.imbalance_removed(counts, each):.2%}" for each in allocations],
-        **{head: [f"{distance:.4g}" for distance in column] for head, column in distances.items()},
         "samples": [f"{each.total:,}" for each in allocations],
         "largest client": [f"{each.per_client.max():,}" for each in allocations],
         "distinct if shared": [f"{each.distinct:,}" for each in allocations],
@@ -83,7 +64,7 @@ def comparison_table(
     styles = ["bold" if each is chosen else "" for each in allocations]
     cells = {head: [*map(foreign_text, texts, styles)] for head, texts in columns.items()}
     remarks = "; ".join(filter(None, map(_remark, allocations)))
-    notes = [ABOUT_COLUMNS, ABOUT_DISTANCE if distances else "", remarks, policy_left_out(allocations)]
+    notes = [ABOUT_COLUMNS, remarks, policy_left_out(allocations)]
     return FittedTable(foreign_text(title, "table.title"), cells, "right", [note for note in notes if note])
 
 
@@ -101,40 +82,6 @@ def partition_table(split: Split, dataset: str) -> RenderableType:
     table.add_row("imbalance I", f"{scores.imbalance(counts):.4f}")
     table.add_row("recipe", foreign_text(", ".join(f"{key}={value}" for key, value in partition.recipe.items())))
     return table
-
-
-def claims_tables(claims: Iterable[Claim]) -> Iterable[RenderableType]:
-    """Our numbers beside the paper's, a table for each group."""
-    for (group, source), members in groupby(claims, key=_group_and_source):
-        table = Table(title=group, title_justify="left")
-        for name, justify in (("what", "left"), ("where", "left"), (source, "right"), ("ours", "right"), ("", "left")):
-            table.add_column(name, justify=justify)  # type: ignore[arg-type]
-        for claim in members:
-            verdict = f"[{STATUS_STYLE[claim.status]}]{claim.status}[/]" + (f": {claim.why}" if claim.why else "")
-            table.add_row(claim.says, claim.where, f"{claim.paper:,}", _ours(claim), verdict)
-        yield table
-
-
-def claims_markdown(claims: Iterable[Claim]) -> str:
-    """The same tables as Markdown, for docs."""
-    lines = []
-    for (group, source), members in groupby(claims, key=_group_and_source):
-        lines += [f"### {group}", "", f"| what | where | {source} | ours | |", "|---|---|---:|---:|---|"]
-        for claim in members:
-            verdict = f"{claim.status}: {claim.why}" if claim.why else str(claim.status)
-            lines.append(f"| {claim.says} | {claim.where} | {claim.paper:,} | {_ours(claim)} | {verdict} |")
-        lines.append("")
-    return "\n".join(lines)
-
-
-def _group_and_source(claim: Claim) -> tuple[str, str]:
-    """The table of a claim, and the head of its column with the number that ours is compared with."""
-    return claim.group, "paper" if claim.is_printed else "recorded"
-
-
-def claim_record(claim: Claim) -> dict[str, str | float]:
-    """A claim for JSON."""
-    return {**asdict(claim), "paper": float(claim.paper), "status": str(claim.status)}
 
 
 def foreign_text(text: object, style: str = "") -> Text:
@@ -162,14 +109,6 @@ def _remark(allocation: Allocation) -> str:
 
 def _extreme(extreme: Extreme) -> Text:
     return foreign_text(f"{extreme.samples:,} (client {extreme.client})")
-
-
-def _ours(claim: Claim) -> str:
-    """Our number with the paper's digits, and two more if the numbers differ."""
-    if float(claim.ours).is_integer():
-        return f"{int(claim.ours):,}"
-    printed = -int(claim.paper.as_tuple().exponent)
-    return f"{claim.ours:,.{printed + 2}f}" if claim.ours != claim.paper else f"{claim.ours:,}"
 
 
 def runs_tables(runs: Sequence[Run], reference: str | None = None) -> RenderableType:
@@ -226,11 +165,8 @@ def plan_record(summary: Summary, policy: str) -> dict[str, Any]:
     return {"policy": policy, **figures, "distinct": summary.distinct, **shares}
 
 
-def comparison_record(
-    counts: LabelCounts, allocations: Sequence[Allocation], target: Target = "uniform"
-) -> list[dict[str, Any]]:
+def comparison_record(counts: LabelCounts, allocations: Sequence[Allocation]) -> list[dict[str, Any]]:
     """Policies side by side for JSON."""
-    distances = _distances(counts, allocations, target)
     return [
         {
             "policy": each.policy,
@@ -238,17 +174,9 @@ def comparison_record(
             "synthetic": each.total,
             "distinct": each.distinct,
             "removed": scores.imbalance_removed(counts, each),
-            **{head.replace(" ", "_"): column[place] for head, column in distances.items()},
         }
-        for place, each in enumerate(allocations)
+        for each in allocations
     ]
-
-
-def _distances(counts: LabelCounts, allocations: Sequence[Allocation], target: Target) -> dict[str, list[float]]:
-    """A column with the distance to the target, by its head; none for equal shares, whose distance is I."""
-    if target == "uniform":
-        return {}
-    return {f"distance to {target} shares": [distance_to_target(counts, target, each) for each in allocations]}
 
 
 def partition_record(split: Split, dataset: str) -> dict[str, Any]:
@@ -339,54 +267,4 @@ def _numbers(title: str, heads: Sequence[str]) -> Table:
     table.add_column("run", overflow="fold", min_width=12)
     for head in heads:
         table.add_column(stacked(head), justify="right", no_wrap=True)
-    return table
-
-
-def filled_table(table: Filled) -> RenderableType:
-    """Our numbers, and below each the paper's and the difference; the best is bold, the second underlined."""
-    entries = [entry for row in table.rows.values() for entry in row if entry is not None]
-    compared = any(entry.printed for entry in entries)
-    notes = "Below our number: the paper's, then ours minus the paper's. " * compared
-    notes += f"{DASH}: not run. " * any(entry.number == NOT_RUN for entry in entries) + table.remarks
-    rows = [[*map(Text, (name, *table.lead(name))), *_entries(table, name)] for name in table.rows]
-    heads = ["", *(head.replace("CIFAR-", "C").replace("alpha", "α") for head in table.heads)]
-    measured = {place for row in table.rows.values() for place, entry in enumerate(row) if entry and entry.values}
-    return FittedTable(
-        Text(table.title, "table.title"),
-        dict(zip(heads, zip(*rows, strict=True), strict=True)),
-        "right",
-        [notes] if notes else [],
-        needed=[head for place, head in enumerate(heads[-len(table.columns) :]) if place in measured],
-        sections=compared,
-    )
-
-
-def _entries(table: Filled, name: str) -> list[Text]:
-    return [Text.from_markup(_entry(entry, table.counts(name, entry))) for entry in table.shown(name)]
-
-
-def _entry(entry: Entry | None, count: bool) -> str:
-    if entry is None:
-        return ""
-    mark = {BEST: "bold", SECOND: "underline"}.get(entry.rank, "dim" if entry.ours is None else "default")
-    number = DASH if entry.number == NOT_RUN else entry.number
-    lines = [entry.deviation, *entry.brackets(count), entry.last.replace(" ±", "\n±"), entry.printed, entry.difference]
-    return "\n".join([f"[{mark}]{number}[/]", *(f"[dim]{text}[/]" for text in lines if text)])
-
-
-def estimate_table(rows: Sequence[tuple[str, int, Estimate]], protocol: str) -> RenderableType:
-    """The cost of artefacts: their runs, and the images and minutes of the missing ones."""
-    table = Table(title="Estimated cost", title_justify="left", caption_justify="left")
-    table.add_column("artefact")
-    for name in ("runs", "left to do", "images to generate", "minutes"):
-        table.add_column(name, justify="right")
-    for name, runs, left in rows:
-        time = "not measured" if left.minutes is None else f"{left.minutes:,.0f}"
-        table.add_row(name, f"{runs:,}", f"{left.runs:,}", f"{left.images:,}", time)
-    notes = [protocol, "Images are counted as if the bank were empty."]
-    if any(left.minutes for _, _, left in rows):
-        notes.append(f"Minutes are for one {measured_on()}, from speeds measured on it.")
-    if untimed := sorted({name for _, _, left in rows for name in left.untimed}):
-        notes.append(f"Without {listed(untimed)}, whose speed was not measured.")
-    table.caption = " ".join(notes)
     return table

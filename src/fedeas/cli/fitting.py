@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -34,19 +34,15 @@ class FittedTable:
 
     Args:
         title: above the table.
-        columns: the cells of each column by its head; columns get room in this order, but `needed` ones before others.
+        columns: the cells of each column by its head; columns get room in this order.
         justify: all columns but the first.
         notes: below the table.
-        needed: heads of columns to leave out last.
-        sections: whether a line separates the rows.
     """
 
     title: Text
     columns: Mapping[str, Sequence[Text]]
     justify: Literal["left", "right"] = "left"
     notes: Sequence[str] = ()
-    needed: Collection[str] = ()
-    sections: bool = False
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         shown = self._fitting(options.max_width)
@@ -60,7 +56,7 @@ class FittedTable:
                 stacked(head), justify="left" if first else self.justify, no_wrap=not first, overflow="fold"
             )
         for row in zip(*shown.values(), strict=True):
-            table.add_row(*row, end_section=self.sections)
+            table.add_row(*row)
         yield table
 
     def _fitting(self, room: int) -> dict[str, Sequence[Text]]:
@@ -68,7 +64,7 @@ class FittedTable:
         first, *others = self.columns
         shown = {first}
         room -= self._width(first)
-        for head in sorted(others, key=lambda head: head not in self.needed):
+        for head in others:
             width = self._width(head)
             if width <= room:
                 shown.add(head)

@@ -6,7 +6,7 @@ from functools import partial
 
 import torch
 
-from fedeas.config import EngineConfig
+from fedeas.config.sections import EngineConfig
 from fedeas.core.errors import InputError
 from fedeas.data.client import Normaliser
 from fedeas.fast.evaluation import CapturedEvaluation

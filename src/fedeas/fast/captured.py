@@ -30,7 +30,7 @@ from fedeas.algorithms.local_sgd import (
     plan_batches,
 )
 from fedeas.algorithms.sgd import Descent
-from fedeas.config import TrainConfig
+from fedeas.config.sections import TrainConfig
 from fedeas.core.errors import InputError
 from fedeas.data.client import Normaliser
 from fedeas.fast.fused_layers import masked_norms

@@ -29,7 +29,7 @@ from fedeas.algorithms.local_sgd import (
     one_step,
     plan_batches,
 )
-from fedeas.config import TrainConfig
+from fedeas.config.sections import TrainConfig
 from fedeas.core.devices import copy_all
 from fedeas.core.errors import InputError
 from fedeas.data.client import Normaliser

@@ -10,7 +10,7 @@ import torch
 
 from fedeas.algorithms.base import Arrays
 from fedeas.algorithms.fedavg import FedAvg
-from fedeas.config import EngineConfig
+from fedeas.config.sections import EngineConfig
 from fedeas.data.client import Normaliser
 from fedeas.federation.engines.base import Engine
 from fedeas.federation.engines.local import LocalEngine

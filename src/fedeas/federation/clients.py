@@ -7,10 +7,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol, Self
 
-import numpy as np
 import torch
 
-from fedeas.config import RunConfig
+from fedeas.config.run import RunConfig
 from fedeas.core.arrays import IntArray
 from fedeas.core.errors import InputError
 from fedeas.core.files import PathLike
@@ -20,7 +19,6 @@ from fedeas.federation.engines.base import Engine
 from fedeas.federation.parts import Parts
 from fedeas.federation.pool_size import check_pool_size
 from fedeas.federation.rounds import Schedule
-from fedeas.federation.server_training import train_on_server
 from fedeas.federation.split import held_out, refuse_own_data
 from fedeas.federation.worker import Worker
 from fedeas.generators.bank import Bank, BankedGenerator
@@ -32,7 +30,7 @@ from fedeas.generators.settings import GeneratorContext
 from fedeas.planning import scores
 from fedeas.planning.counts import Allocation, LabelCounts
 from fedeas.planning.policies import parse_policy
-from fedeas.runs.store import SERVER_TRAINING, Record, Run
+from fedeas.runs.store import Record, Run
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,9 +74,8 @@ class LocalClients:
             mine = data.partition.indices[client]
             return ClientData.of(data.images[mine], data.labels[mine], parts.normalise)
 
-        placed = np.zeros_like(plan) if config.train.server_epochs else plan
         worker = Worker(
-            parts.algorithm, parts.model, load, placed, generator, config.train,
+            parts.algorithm, parts.model, load, plan, generator, config.train,
             config.seed, config.rounds.total, config.engine.precision,
         )  # fmt: skip
         return cls(parts, allocation, worker)
@@ -91,8 +88,6 @@ class LocalClients:
         journal = None
         if isinstance(generator, BankedGenerator | KeptPool):
             journal = NotingGenerator(generator, run.noted_images(), run.note_images)
-        if self.parts.config.train.server_epochs and generator is not None and not done:
-            run.write_json(SERVER_TRAINING, train_on_server(self.parts, self.allocation, generator))
         worker = replace(self.worker, generator=journal or generator)
         if self.parts.device.type == "cuda":
             worker = replace(worker, upcoming=Schedule.of(self.parts.config, len(done)).upcoming())

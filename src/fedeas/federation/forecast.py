@@ -10,7 +10,7 @@ import torch
 from torch.nn import functional
 
 from fedeas.algorithms.sgd import Descent
-from fedeas.config import RunConfig
+from fedeas.config.run import RunConfig
 from fedeas.core.arrays import IntArray
 from fedeas.core.devices import torch_threads
 from fedeas.core.timing import seconds_of

@@ -9,7 +9,7 @@ from torch import nn
 
 from fedeas.algorithms import FedAvg, parse_algorithm
 from fedeas.algorithms.base import Arrays
-from fedeas.config import RunConfig
+from fedeas.config.run import RunConfig
 from fedeas.data.client import Normaliser
 from fedeas.federation.backend import PLAIN, Backend
 from fedeas.federation.identity import pinned

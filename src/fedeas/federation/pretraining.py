@@ -15,7 +15,8 @@ import numpy as np
 import torch
 
 from fedeas.algorithms.base import MODEL, Arrays, group
-from fedeas.config import DataConfig, EngineConfig, ModelConfig, PartitionConfig, RoundsConfig, RunConfig, TrainConfig
+from fedeas.config.run import RunConfig
+from fedeas.config.sections import DataConfig, EngineConfig, ModelConfig, PartitionConfig, RoundsConfig, TrainConfig
 from fedeas.core.arrays import IntArray
 from fedeas.core.devices import chosen_device, torch_precision
 from fedeas.core.errors import InputError, RunError
@@ -24,7 +25,8 @@ from fedeas.core.provenance import Seen, data_digest
 from fedeas.core.tensor_files import write_tensors
 from fedeas.core.weight_files import IMAGENET_STEM, PRETRAINED, SUFFIX, description, folder_for_new, name_of_dataset
 from fedeas.data.client import Normaliser
-from fedeas.data.sources import Dataset, checked_name, load_dataset
+from fedeas.data.names import checked_name
+from fedeas.data.sources import Dataset, load_dataset
 from fedeas.federation.backend import BackendFor
 from fedeas.federation.checkpoint import load_checkpoint
 from fedeas.federation.metrics import Evaluation

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from fedeas.algorithms.base import Arrays, Reply
 from fedeas.algorithms.fedavg import FedAvg
-from fedeas.config import RunConfig
+from fedeas.config.run import RunConfig
 from fedeas.core.records import Record
 from fedeas.core.streams import stream
 from fedeas.federation.engines.base import Engine, Task

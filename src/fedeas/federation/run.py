@@ -8,7 +8,7 @@ import platform
 import subprocess
 from collections.abc import Callable
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ import torch
 
 from fedeas import __version__
 from fedeas.algorithms.base import Arrays, Fleet
-from fedeas.config import RunConfig
+from fedeas.config.run import RunConfig
 from fedeas.core.devices import chosen_device, torch_precision, torch_threads
 from fedeas.core.errors import InputError
 from fedeas.core.files import PathLike
@@ -36,7 +36,6 @@ from fedeas.federation.parts import Parts
 from fedeas.federation.rounds import Probes, Schedule, set_up
 from fedeas.federation.split import load_data, split_data
 from fedeas.models.build import parameter_names
-from fedeas.planning.policies import RoundBias, parse_policy
 from fedeas.runs.store import Record, Run, RunStore
 
 Progress = Callable[[Record], None]
@@ -84,7 +83,6 @@ def execute(
             if not run.finished:  # another process may just have finished it
                 for words in parts.data.notes:
                     log.warning("%s", words)
-                _compare_participation(parts.config)
                 _record_environment(run, device, unknown)
                 Federation(parts, clients).run(run, on_round, pause, on_client, on_start)
     return run
@@ -139,9 +137,7 @@ class Federation:
             run_rounds(algorithm, engine, server, schedule, self._evaluation(), self._probes(), finish_round)
         rounds = run.rounds()
         if len(rounds) == config.rounds.total:
-            trained_before = run.server_training()
-            told: Record = {} if trained_before is None else {"server": trained_before}
-            run.write_json("summary.json", {**self._summary(rounds, ready.budget, tally), **told})
+            run.write_json("summary.json", self._summary(rounds, ready.budget, tally))
 
     def _initial_state(self, ready: ReadyClients) -> Arrays:
         """The server's state before the first round, after the algorithm's exchange with the clients."""
@@ -183,19 +179,6 @@ class Federation:
             **tally.total(rounds),
             "seconds": {**seconds, "total": sum(seconds.values())},
         }
-
-
-def _compare_participation(config: RunConfig) -> None:
-    """Say so if RoundBias is planned for rounds with more or fewer clients than those of the run."""
-    policy, share = parse_policy(config.policy), config.rounds.participation
-    if isinstance(policy, RoundBias) and policy.participants(config.partition.clients) != config.participants:
-        log.warning(
-            "policy %s is planned for participation=%g, but the run has rounds.participation=%g; use policy=%s",
-            policy.name(),
-            policy.participation,
-            share,
-            replace(policy, participation=share).spec,
-        )
 
 
 def _record_environment(run: Run, device: torch.device, unknown: tuple[str, ...]) -> None:

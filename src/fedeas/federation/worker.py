@@ -14,7 +14,7 @@ from torch import nn
 
 from fedeas.algorithms.base import Arrays, ClientJob, Reply
 from fedeas.algorithms.fedavg import FedAvg
-from fedeas.config import TrainConfig
+from fedeas.config.sections import TrainConfig
 from fedeas.core.arrays import IntArray
 from fedeas.core.errors import InputError
 from fedeas.core.streams import stream_seed

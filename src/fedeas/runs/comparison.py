@@ -138,17 +138,6 @@ def paired_difference(one: Mapping[int, float], other: Mapping[int, float]) -> D
     return Difference.of([one[seed] - other[seed] for seed in sorted(one.keys() & other.keys())])
 
 
-def sign_test(values: Sequence[float]) -> float:
-    """The two-sided p-value of the signs, if both were equally likely; zeros do not count.
-
-    >>> sign_test([1, 2, 3, 4, -1]), sign_test([1, -1])
-    (0.375, 1.0)
-    """
-    above, below = (sum(sign * value > 0 for value in values) for sign in (1, -1))
-    count, most = above + below, max(above, below)
-    return min(1.0, sum(math.comb(count, number) for number in range(most, count + 1)) / 2.0 ** (count - 1))
-
-
 @dataclass(frozen=True)
 class Seeds:
     """The summaries of a method's finished runs, by seed."""

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from fedeas.algorithms import FedAvg
 from fedeas.algorithms.base import MODEL, Arrays, Fleet, Reply, model_arrays
-from fedeas.config import EngineConfig, TrainConfig
+from fedeas.config.sections import EngineConfig, TrainConfig
 from fedeas.core.errors import FedEASError
 from fedeas.data.client import ClientData, Normaliser
 from fedeas.fast import gpu_engine

@@ -15,7 +15,6 @@ from fedeas.planning import scores
 from fedeas.runs.store import RunStore, read_run
 from fedeas.views.report import write_report
 from fedeas.views.report.breakdown import client_accuracy
-from reproduction.results import keep
 
 COUNTS = LabelCounts([[30, 2], [4, 25], [9, 9]])
 TOTALS = {"no-generation": 0, "full-balance": 49}  # any other policy of these tests has the budget
@@ -532,7 +531,7 @@ def test_heat_maps_show_each_plan_once(five, page):
 
 def test_kept_results_have_the_same_tables_but_no_heat_maps(five, page, tmp_path):
     whole = page(*five)
-    kept = page(*(read_run(keep(run, tmp_path / "kept")) for run in five))
+    kept = page(*(read_run(run.copy_to(tmp_path / "kept")) for run in five))
     assert kept.result() == whole.result() and kept.result(WORK) == whole.result(WORK)
     maps = [chart for found in (whole, kept) for chart in found.charts() if chart["data"][0]["type"] == "heatmap"]
     assert len(maps) == 3 and len(kept.charts()) == len(whole.charts()) - 3

@@ -1,0 +1,272 @@
+"""``python -m reproduction``: reproduce the paper's tables, figures and numbers, and compare ours with them."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from fedeas import FedEASError, InputError
+from fedeas.config import RunConfig
+from reproduction.answers import answers_markdown
+from reproduction.artefacts import ARTEFACTS, EXPERIMENTS, artefacts
+from reproduction.claims import Status, claims_markdown, count_claims
+from reproduction.contrasts import contrasts_markdown
+from reproduction.economies import economies_markdown
+from reproduction.estimate import speeds
+from reproduction.findings import all_findings, findings_markdown, findings_of, protocols_compared
+from reproduction.headline import headline
+from reproduction.ledger import View, ledger_markdown
+from reproduction.profiles import Precision
+from reproduction.recommendation import advice_markdown
+from reproduction.reproduction import RESULTS, RUNS, Places, Reproduction, made_folder, stays_here
+from reproduction.results import Results
+from reproduction.robustness import robustness_markdown
+from reproduction.studies import Protocol, Study, study
+from reproduction.tables import BEST, NOT_RUN, SECOND, Entry, Filled, markdown
+from reproduction.text import listed
+from reproduction.tried_page import tried_markdown
+
+Page = Callable[[Results, Study], str]
+PAGES: dict[str, tuple[str, Page]] = {
+    "summary": ("the main result in short: policies at equal budget", lambda runs, _: headline(View("clean", runs))),
+    "ledger": ("where our results agree with the paper, and where they do not", lambda runs, _: ledger_markdown(runs)),
+    "findings": (
+        "every method of beyond against FedEAS, under one profile and protocol",
+        lambda runs, chosen: findings_markdown(*findings_of(chosen, runs)),
+    ),
+    "answers": ("the questions behind beyond", lambda runs, _: answers_markdown(all_findings(runs))),
+    "advice": ("the policies that beyond recommends", lambda runs, _: advice_markdown(all_findings(runs))),
+    "contrasts": ("what one choice adds to a method", lambda runs, _: contrasts_markdown(all_findings(runs))),
+    "tried": ("what was tried and is no longer a part of FedEAS", lambda runs, _: tried_markdown(runs)),
+    "robustness": ("how far the gains carry", lambda runs, _: robustness_markdown(all_findings(runs))),
+    "economies": ("what images of each client's own and one pool cost", lambda runs, _: economies_markdown(runs)),
+}
+"""Texts from finished runs; only ``findings`` depends on profile and protocol."""
+
+OTHERS = {
+    "all": "all tables and figures of the paper",
+    "counts": "every number of the paper that follows from label counts, computed again",
+}
+TITLES = {each.name: each.title for each in (*ARTEFACTS, *EXPERIMENTS)} | OTHERS | {k: v for k, (v, _) in PAGES.items()}
+HELP = "Make the missing runs of an artefact, then show and write its tables.\n\n" + "\n\n".join(
+    f"{name}: {title}" for name, title in TITLES.items()
+)
+DASH = "–"
+NOT_MEASURED = "Where minutes were not measured, as on a CPU, the command says how long it will take when it starts."
+
+app = typer.Typer(
+    add_completion=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+
+
+@app.command(help=HELP)
+def command(
+    name: Annotated[str, typer.Argument(metavar="ARTEFACT", help="A name from the list above.")],
+    profile: Annotated[
+        str, typer.Option(help="full; on a CPU digits, fashion, fashion-generated or cifar100; smoke.")
+    ] = "full",
+    protocol: Annotated[Protocol, typer.Option(help="How training and test data are split.")] = "paper",
+    seeds: Annotated[int, typer.Option(min=1, help="Seeds of each run that is made.")] = 1,
+    partitions: Annotated[bool, typer.Option("--partitions", help="Draw a new partition for each seed.")] = False,
+    only: Annotated[str | None, typer.Option(help="Only runs whose label matches, e.g. '*k20*pool*'.")] = None,
+    start: Annotated[
+        str | None, typer.Option(help="scratch, cifar100 (3x3 stem) or cifar100-imagenet-stem; else the profile's.")
+    ] = None,
+    precision: Annotated[Precision | None, typer.Option(help="Precision of training; bf16 needs a GPU.")] = None,
+    only_estimate: Annotated[bool, typer.Option("--estimate", help="Only estimate the cost; run nothing.")] = False,
+    only_show: Annotated[bool, typer.Option("--show", help="Only show finished results; run nothing.")] = False,
+    minutes: Annotated[float | None, typer.Option(min=0.1, help="Pause then; the same command resumes.")] = None,
+    data_root: Annotated[Path | None, typer.Option(help="Folder with the datasets' Parquet files.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder for tables and figures; reproduced by default.")] = None,
+    as_markdown: Annotated[bool, typer.Option("--markdown", help="Print as Markdown.")] = False,
+    results: Annotated[Path, typer.Option(help="Folder of kept results, read in addition to the runs.")] = RESULTS,
+    keep_results: Annotated[bool, typer.Option("--keep", help="Copy finished runs into that folder.")] = False,
+    bank: Annotated[Path | None, typer.Option(help="Folder of synthetic images; RUNS/.bank by default.")] = None,
+    runs: Annotated[Path, typer.Option(help="Folder of run directories.")] = RUNS,
+    slow: Annotated[
+        bool, typer.Option("--slow", help="counts: also redraw the partition that takes 10,826 draws (a minute).")
+    ] = False,
+) -> None:
+    """Show a page, or make the missing runs of an artefact and show its tables."""
+    if name not in TITLES:
+        raise InputError(f"no artefact is called {name!r}; choose one of {', '.join(TITLES)}")
+    if (only_show or name in PAGES) and not results.is_dir():
+        say(f"{results}: no such folder, so no kept results are shown; give the repository's with --results FOLDER")
+    if name == "counts":
+        _print_counts(slow, as_markdown)
+        return
+    places, chosen = (
+        Places(runs, results, data_root, bank, keep_results),
+        study(profile, protocol, start, precision, partitions),
+    )
+    if name in PAGES:
+        _print_page(name, chosen, places.scan(), out, as_markdown)
+        return
+    done = Reproduction(chosen, places.scan(), artefacts(name), seeds, only or "*")
+    done.check_pattern()
+    if only_estimate:
+        output().print(estimate_table(done))
+        return
+    folder = out if only_show else made_folder(out or Path("reproduced"))
+    if not only_show:
+        done.train(places, minutes, progress, say)
+    if not done.is_fruitless:
+        _print_tables(done, as_markdown)
+        if folder is not None:
+            done.write(folder, say)
+            say(f"tables and figures: {folder}")
+    if not only_show:
+        _say_what_is_missing(done)
+
+
+def _print_counts(slow: bool, as_markdown: bool) -> None:
+    """Print the claims; exit with 1 if a number is wrong."""
+    claims = count_claims(slow)
+    _print(claims_markdown(claims), as_markdown)
+    tally = {status: sum(claim.status is status for claim in claims) for status in Status}
+    say(", ".join(f"{count} {status}" for status, count in tally.items()))
+    if tally[Status.WRONG]:
+        raise typer.Exit(1)
+
+
+def _print_page(name: str, chosen: Study, found: Results, out: Path | None, as_markdown: bool) -> None:
+    """Print a text, and draw the figure that belongs to it if a folder is given."""
+    _print(PAGES[name][1](found, chosen), as_markdown)
+    if name == "findings" and not any(each.compared for each in findings_of(chosen, found)):
+        for other in protocols_compared(chosen.profile.name, found):
+            say(f"under protocol {other} methods have been compared: add --protocol {other}")
+    if out is not None and name in ("summary", "answers"):
+        from reproduction.figures.gains import gains_figure
+        from reproduction.figures.gallery import overview
+        from reproduction.figures.style import save_all
+
+        gains = ("beyond-gains", gains_figure(all_findings(found)))
+        save_all([("results-overview", overview(found)) if name == "summary" else gains], made_folder(out))
+
+
+def _print_tables(done: Reproduction, as_markdown: bool) -> None:
+    """Print the tables; if there are several, those without runs share a line."""
+    console, tables = output(), done.tables()
+    empty = [table.title for table in tables if not table.is_run] if len(tables) > 1 else []
+    for table in tables:
+        if table.title not in empty:
+            print(markdown(table)) if as_markdown else console.print(filled_table(table))
+    if empty:
+        print(f"Not run: {'; '.join(empty)}.\n")
+    if tables and not as_markdown:
+        console.print(done.study.says)
+    elif tables and not done.study.is_the_papers:  # the page around the tables describes the paper's protocol
+        print(done.study.says)
+
+
+def _say_what_is_missing(done: Reproduction) -> None:
+    """Print the number of missing runs, and those to resume on this machine; exit with 1 if some failed."""
+    problems, left = sum(outcome.run is None for outcome in done.outcomes), len(done.missing())
+    if left > problems:
+        say(f"{left - problems} runs are left; the same command continues")
+    for config, run, _ in done.outcomes:
+        if run is not None and not run.finished and stays_here(config):
+            states = "its checkpoint holds the clients' states, gigabytes for a deep network; resume on this machine"
+            say(f"{config.label}: {states}")
+    if problems:
+        say(f"{problems} runs failed, see above")
+        raise typer.Exit(1)
+
+
+def filled_table(table: Filled) -> Table:
+    """Our numbers, and below each the paper's and the difference; the best is bold, the second underlined."""
+    compared = any(entry.printed for entry in table.entries)
+    notes = "Below our number: the paper's, then ours minus the paper's. " * compared
+    notes += f"{DASH}: not run. " * any(entry.number == NOT_RUN for entry in table.entries) + table.remarks
+    shown = Table(title=table.title, caption=notes, title_justify="left", caption_justify="left", show_lines=compared)
+    for head in ("", *table.heads):
+        shown.add_column(head, justify="right" if head else "left")
+    for name in table.rows:
+        cells = [_entry(entry, table.counts(name, entry)) for entry in table.shown(name)]
+        shown.add_row(name, *table.lead(name), *cells)
+    return shown
+
+
+def _entry(entry: Entry | None, count: bool) -> str:
+    if entry is None:
+        return ""
+    mark = {BEST: "bold", SECOND: "underline"}.get(entry.rank, "dim" if entry.ours is None else "default")
+    number = DASH if entry.number == NOT_RUN else entry.number
+    lines = [entry.deviation, *entry.brackets(count), entry.last.replace(" ±", "\n±"), entry.printed, entry.difference]
+    return "\n".join([f"[{mark}]{number}[/]", *(f"[dim]{text}[/]" for text in lines if text)])
+
+
+def estimate_table(done: Reproduction) -> Table:
+    """The cost of artefacts: their runs, and the images and minutes of the missing ones."""
+    table, costs = Table(title="Estimated cost", title_justify="left", caption_justify="left"), done.estimates()
+    table.add_column("artefact")
+    for name in ("runs", "left to do", "images to generate", "minutes"):
+        table.add_column(name, justify="right")
+    for name, runs, left in costs:
+        time = "not measured" if left.minutes is None else f"{left.minutes:,.0f}"
+        table.add_row(name, f"{runs:,}", f"{left.runs:,}", f"{left.images:,}", time)
+    notes = [done.study.says]
+    notes += [NOT_MEASURED] if any(left.minutes is None for _, _, left in costs) else []
+    notes.append("Images are counted as if the bank were empty.")
+    if any(left.minutes for _, _, left in costs):
+        notes.append(f"Minutes are for one {speeds()['machine']}, from speeds measured on it.")
+    if untimed := sorted({name for _, _, left in costs for name in left.untimed}):
+        notes.append(f"Without {listed(untimed)}, whose speed was not measured.")
+    table.caption = " ".join(notes)
+    return table
+
+
+@contextmanager
+def progress(config: RunConfig) -> Iterator[Callable[[dict[str, Any]], None]]:
+    """Show the rounds of a run: a live bar in a terminal, a line for each round elsewhere."""
+    console, name, total = Console(), f"{config.label}, seed {config.seed}", config.rounds.total
+    if not console.is_terminal:
+        yield lambda record: print(f"{name}: round {record['round']} of {total}", flush=True)
+        return
+    from rich.progress import Progress
+
+    with Progress(console=console, transient=True) as bar:
+        task = bar.add_task(name, total=total)
+        yield lambda record: bar.update(task, completed=record["round"])
+
+
+def output() -> Console:
+    """The console for results. A pipe or a file has room for any table, unless COLUMNS sets its width."""
+    console = Console()
+    if not console.is_terminal and "COLUMNS" not in os.environ:
+        console.width = 1000
+    return console
+
+
+def _print(text: str, as_markdown: bool) -> None:
+    if as_markdown:
+        print(text)
+    else:
+        from rich.markdown import Markdown
+
+        output().print(Markdown(text))
+
+
+def say(line: str) -> None:
+    """Print a line beside the results."""
+    Console(stderr=True, highlight=False, soft_wrap=True).print(line, markup=False)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command; an error that FedEAS raises on purpose is printed as one line, with its exit code."""
+    try:
+        app(args=arguments, prog_name="python -m reproduction")
+    except FedEASError as error:
+        say(f"error: {error}")
+        sys.exit(error.exit_code)
