@@ -44,7 +44,7 @@ def one_round(deployment: OneMachine) -> float:
 
 
 def pause(deployment: OneMachine) -> float:
-    """The median time between two questions of a node that has nothing to do; its connections go through this process."""
+    """The median time between two questions of a node that has nothing to do; it connects through this process."""
     asked: list[float] = []
     with socket.create_server(("127.0.0.1", 0)) as door:
         Thread(target=forward, args=(door, deployment.port, asked), daemon=True).start()
