@@ -5,26 +5,26 @@ Two nodes on loopback with TLS and keys, a small network on digits, so that near
 
 from __future__ import annotations
 
-import re
+import socket
 import subprocess
 import sys
 import tempfile
 import time
-from datetime import datetime
 from itertools import pairwise
 from pathlib import Path
 from statistics import median
+from threading import Thread
 
 from measure import save, seconds
 
 from deploy.flower.one_machine import OneMachine, kill_group
+from deploy.flower.programs import end
 from fedeas.config import load_config
 from fedeas.flower.operator import Operator
 from fedeas.runs.store import RunStore
 
 NODES = 2
 SETTINGS = [f"partition.clients={NODES}", "rounds.total=6", "rounds.participation=1.0", "train.epochs=1"]
-PULL = re.compile(r"^(\S+)Z INFO .*POST /v1/fleet/pull-messages", re.MULTILINE)
 RESTART = 5.0
 """Seconds after which systemd starts a node again that has ended."""
 
@@ -40,18 +40,38 @@ def one_round(deployment: OneMachine) -> float:
     given = {"settings": config.model_dump_json(), "runs": str(store.root)}
     outcome = Operator(home=deployment.folder).run(None, given, lambda line: None)
     assert outcome.completed, outcome.details
-    return median(sum(record["seconds"].values()) for record in store.open(config).rounds()[1:])
+    return median(sum(record["seconds"].values()) for record in store.all()[0].rounds()[1:])
 
 
 def pause(deployment: OneMachine) -> float:
-    """The median time between two questions of a node that has nothing to do; the other node has ended."""
-    log = deployment.log("server")
-    begin = log.stat().st_size
-    time.sleep(30)
-    with log.open() as file:
-        file.seek(begin)
-        asked = [datetime.fromisoformat(found[1]) for found in PULL.finditer(file.read())]
-    return median((after - before).total_seconds() for before, after in pairwise(asked))
+    """The median time between two questions of a node that has nothing to do; it connects through this process."""
+    asked: list[float] = []
+    with socket.create_server(("127.0.0.1", 0)) as door:
+        Thread(target=forward, args=(door, deployment.port, asked), daemon=True).start()
+        deployment.port = door.getsockname()[1]
+        deployment.start_node(0)
+        deployment.await_nodes()
+        asked.clear()
+        time.sleep(30)
+    return median(
+        after - before for before, after in pairwise(asked) if after - before > 0.5
+    )  # one question is in parts
+
+
+def forward(door: socket.socket, port: int, asked: list[float]) -> None:
+    """Connect who comes to the door with the server; note when something is sent to the server."""
+
+    def pump(source: socket.socket, target: socket.socket, noted: list[float]) -> None:
+        while part := source.recv(65536):
+            noted.append(time.monotonic())
+            target.sendall(part)
+        target.shutdown(socket.SHUT_WR)
+
+    while True:
+        near, _ = door.accept()
+        far = socket.create_connection(("127.0.0.1", port))
+        for ends in ((near, far, asked), (far, near, [])):
+            Thread(target=pump, args=ends, daemon=True).start()
 
 
 def return_after_a_kill(deployment: OneMachine) -> float:
@@ -76,7 +96,7 @@ if __name__ == "__main__":
             "of it, a process that imports FedEAS and torch": one_process(),
             "until a killed node is online again": return_after_a_kill(deployment),
         }
-        kill_group(deployment.nodes.pop(0))
+        end(deployment.nodes[0])
         measured["between two questions of an idle node"] = pause(deployment)
     rows: list[dict[str, object]] = [{"what": what, "s": round(found, 1)} for what, found in measured.items()]
     save("flower-messages", f"{NODES} real nodes on loopback, small CNN on digits, one local epoch", rows)

@@ -67,8 +67,8 @@ def work(config: RunConfig, runs: Path, end: float, processes: int = 1) -> bool:
 
     minutes = (end - time.time()) / 60
     needed = processes * (estimate([config]).minutes or 0.0)  # the others slow it down
-    settings = {"pause": Deadline(minutes), "backend_for": backend_for}
-    return minutes > needed and execute(config, RunStore(runs), **settings).finished
+    pause = Deadline(minutes)
+    return minutes > needed and execute(config, RunStore(runs), pause=pause, backend_for=backend_for).finished
 
 
 def on_device(config: RunConfig, device: str, root: str | None) -> RunConfig:

@@ -2,7 +2,7 @@
 
 Flower unpacks the app that a run brings along into a folder, and adds the folder to Python's search path. Here every
 import is refused while the search path has a folder that was not there at the start, unless that folder holds exactly
-the files of the node's app. Nothing in FedEAS imports this module: `stock_executor.py` puts its folder into PYTHONPATH.
+the files of the node's app. Nothing in FedEAS imports this module: `node.py` puts its folder into PYTHONPATH.
 """
 
 from __future__ import annotations

@@ -85,7 +85,7 @@ class DivergenceCurves:
 
     def at_level(self, level: FloatArray) -> FloatArray:
         """The samples that raise each client's classes to its level."""
-        return np.maximum(self.share * level[:, None] - self.have, 0.0)
+        return np.asarray(np.maximum(self.share * level[:, None] - self.have, 0.0))
 
     def level_at(self, price: float) -> FloatArray:
         """The level up to which each client's samples are worth the price: 1/y - 1/(T y + R) = price / p_k."""
