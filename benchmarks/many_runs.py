@@ -2,8 +2,8 @@
 
     python benchmarks/many_runs.py table1 --protocol clean --only 'c10-k100-*' --processes 2 --data-root DIR
 
-makes the runs of ``python -m reproduction table1`` that are not among the results, and keeps them there. Started again, it
-goes on. Processes share a GPU best through NVIDIA's Multi-Process Service; without it they take turns.
+makes the runs of ``python -m reproduction table1`` that are not among the results, and keeps them there. Started again,
+it goes on. Processes share a GPU best through NVIDIA's Multi-Process Service; without it they take turns.
 """
 
 from __future__ import annotations

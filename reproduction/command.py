@@ -104,10 +104,8 @@ def command(
     if name == "counts":
         _print_counts(slow, as_markdown)
         return
-    places, chosen = (
-        Places(runs, results, data_root, bank, keep_results),
-        study(profile, protocol, start, precision, partitions),
-    )
+    places = Places(runs, results, data_root, bank, keep_results)
+    chosen = study(profile, protocol, start, precision, partitions)
     if name in PAGES:
         _print_page(name, chosen, places.scan(), out, as_markdown)
         return

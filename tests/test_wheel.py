@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 import sysconfig
@@ -46,6 +47,12 @@ def fedeas(wheel, tmp_path_factory):
 
     call.folder, call.home = elsewhere, home
     return call
+
+
+@pytest.mark.slow
+def test_the_wheel_holds_the_library_alone(wheel):
+    folders = {name.partition("/")[0] for name in zipfile.ZipFile(wheel).namelist()}
+    assert {re.sub(r"-.*", "", folder) for folder in folders} == {"fedeas"}
 
 
 @pytest.mark.slow

@@ -7,7 +7,7 @@ import pytest
 
 from fedeas import FedEAS, FullBalance
 from fedeas.data.partition import paper_replay
-from reproduction.claims import QUICK_DRAWS, Claim, Status, count_claims
+from reproduction.claims import QUICK_DRAWS, Claim, Status, claims_markdown, count_claims
 from reproduction.published import published, recorded, setting
 
 SETTINGS = {each.id: draws for each, draws in zip(published().settings, recorded().draws, strict=True)}
