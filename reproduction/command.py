@@ -225,16 +225,9 @@ def estimate_table(done: Reproduction) -> Table:
 
 @contextmanager
 def progress(config: RunConfig) -> Iterator[Callable[[dict[str, Any]], None]]:
-    """Show the rounds of a run: a live bar in a terminal, a line for each round elsewhere."""
-    console, name, total = Console(), f"{config.label}, seed {config.seed}", config.rounds.total
-    if not console.is_terminal:
-        yield lambda record: print(f"{name}: round {record['round']} of {total}", flush=True)
-        return
-    from rich.progress import Progress
-
-    with Progress(console=console, transient=True) as bar:
-        task = bar.add_task(name, total=total)
-        yield lambda record: bar.update(task, completed=record["round"])
+    """Show the round that a run has reached in a terminal; a log gets a line when a run has ended."""
+    with Console().status(config.label) as status:
+        yield lambda record: status.update(f"{config.label}: {record['round']} of {config.rounds.total} rounds")
 
 
 def output() -> Console:
