@@ -6,7 +6,7 @@ STAMP := .venv/.ready
 # Tests of one file stay in one process, so that what they share is set up once.
 SHARED := -n auto --dist loadfile --no-loadscope-reorder
 
-.PHONY: help setup demo test check slow soak fuzz bench docs site clean
+.PHONY: help setup demo test check slow soak fuzz bench flower-versions docs site clean
 
 help:
 	@echo "make demo   compare five policies on digits over five seeds; writes a report (in demo/)"
@@ -15,6 +15,7 @@ help:
 	@echo "make slow   only the tests that take most of a minute each"
 	@echo "make fuzz   10,000 odd inputs for every reader and command; takes half an hour"
 	@echo "make soak   kill and damage everything hundreds of times, and try the laws on many new examples; writes docs/reliability.md"
+	@echo "make flower-versions  test deploy/ with Flower's two newest minor releases, each in its own environment"
 	@echo "make bench  measure speed; writes benchmarks/results/ and docs/performance.md"
 	@echo "make docs   render what the docs take from the code: tables and figures"
 	@echo "make site   build the documentation site (in site/); warnings are errors"
@@ -56,6 +57,17 @@ soak: setup
 bench: setup
 	$(BIN)/python benchmarks/run.py
 
+# Each environment has a Flower of its own, and everything else from .venv.
+flower-versions: setup
+	@set -e; for version in $$($(BIN)/python tests/flower/newest.py); do \
+	  echo "Flower $$version"; own=.venv-flwr-$$version; \
+	  $(BIN)/python -m venv $$own; \
+	  $(BIN)/python -c 'import sysconfig; print("import site; site.addsitedir(%r)" % sysconfig.get_path("purelib"))' \
+	    > $$($$own/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/rest.pth; \
+	  $$own/bin/pip install --quiet --disable-pip-version-check --no-deps --ignore-installed "flwr==$$version"; \
+	  OMP_NUM_THREADS=1 $$own/bin/python -m pytest tests/deploy tests/flower; \
+	done
+
 docs: setup
 	$(BIN)/python docs/render.py
 
@@ -65,4 +77,4 @@ site: setup
 	@echo "open site/index.html"
 
 clean:
-	rm -rf .venv demo reproduced site .site-cache jupyter_execute .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-flwr-* demo reproduced site .site-cache jupyter_execute .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -34,9 +34,9 @@ def seconds_a_round(spec: str) -> float:
 
     engine = LocalEngine(Worker(algorithm, model, data, nothing, None, train, 0, ROUNDS))
     server = set_up(algorithm, engine, algorithm.init(model, Fleet(np.full(CLIENTS, SIZE), 10)), CLIENTS)
-    server = federate(algorithm, engine, server, Schedule(2, CLIENTS, CLIENTS, 0), lambda state: dict)
+    server = federate(algorithm, engine, server, Schedule(2, CLIENTS, CLIENTS, 0), lambda state: {})
     start = time.perf_counter()
-    federate(algorithm, engine, server, Schedule(2 + ROUNDS, CLIENTS, CLIENTS, 0, start=2), lambda state: dict)
+    federate(algorithm, engine, server, Schedule(2 + ROUNDS, CLIENTS, CLIENTS, 0, start=2), lambda state: {})
     return (time.perf_counter() - start) / ROUNDS
 
 

@@ -50,7 +50,7 @@ def seconds(number: int) -> float:
         initial = model_arrays(worker.model)
         engine.map(Task.TRAIN, initial, range(number), 0)  # the processes start
         start = time.perf_counter()
-        federate(FedAvg(), engine, initial, Schedule(ROUNDS, CLIENTS, CLIENTS, 0), lambda state: dict)
+        federate(FedAvg(), engine, initial, Schedule(ROUNDS, CLIENTS, CLIENTS, 0), lambda state: {})
         return (time.perf_counter() - start) / ROUNDS
 
 

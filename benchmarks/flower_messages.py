@@ -1,79 +1,82 @@
-"""What does a round cost on real nodes: Flower's own, which start a process for each message, against ours?
+"""What does Flower's way of passing messages cost: a process for each, pauses, and a wait for a killed node?
 
-Three nodes on loopback with TLS and keys, a small network on digits, so that nearly all of a round is messages. The
-same keys and the same SuperLink serve both kinds of nodes, one after the other.
+Two nodes on loopback with TLS and keys, a small network on digits, so that nearly all of a round is messages.
 """
 
 from __future__ import annotations
 
+import re
 import subprocess
+import sys
 import tempfile
 import time
-from contextlib import ExitStack
+from datetime import datetime
+from itertools import pairwise
+from pathlib import Path
 from statistics import median
 
-from measure import save
+from measure import save, seconds
 
-from deploy.flower.connection import Scalar
-from deploy.flower.environment import environment, program
-from deploy.flower.loopback import Loopback
-from deploy.flower.operator import run_app
-from deploy.flower.processes import end, free_port
+from deploy.flower.one_machine import OneMachine, kill_group
 from fedeas.config import load_config
+from fedeas.flower.operator import Operator
 from fedeas.runs.store import RunStore
 
-NODES = 3
+NODES = 2
 SETTINGS = [f"partition.clients={NODES}", "rounds.total=6", "rounds.participation=1.0", "train.epochs=1"]
+PULL = re.compile(r"^(\S+)Z INFO .*POST /v1/fleet/pull-messages", re.MULTILINE)
+RESTART = 5.0
+"""Seconds after which systemd starts a node again that has ended."""
 
 
-def seconds_a_round(loopback: Loopback, seed: int) -> float:
+def one_process() -> float:
+    """A process that imports what a message needs, as Flower starts one for each message."""
+    return seconds(lambda: subprocess.run([sys.executable, "-c", "import fedeas.flower.app"], check=True))
+
+
+def one_round(deployment: OneMachine) -> float:
     """The median over all rounds but the first, in which clients load their data."""
-    config, store = load_config(None, [*SETTINGS, f"seed={seed}"]), RunStore(loopback.folder / "runs")
-    given: dict[str, Scalar] = {"settings": config.model_dump_json(), "runs": str(store.root)}
-    outcome = run_app(loopback.superlink, None, given, lambda line: None)
+    config, store = load_config(None, SETTINGS), RunStore(deployment.folder / "runs")
+    given = {"settings": config.model_dump_json(), "runs": str(store.root)}
+    outcome = Operator(home=deployment.folder).run(None, given, lambda line: None)
     assert outcome.completed, outcome.details
-    rounds = store.open(config).rounds()
-    return median(sum(record["seconds"].values()) for record in rounds[1:])
+    return median(sum(record["seconds"].values()) for record in store.open(config).rounds()[1:])
 
 
-def plain_nodes(loopback: Loopback) -> list[subprocess.Popen[bytes]]:
-    """Flower's nodes as they come, in the place of ours."""
-    end(node.process for node in loopback.state.nodes if node.process is not None)
-    command = [program("flower-supernode"), "--superlink", f"127.0.0.1:{loopback.state.port}", "--host", "127.0.0.1"]
-    command += ["--root-certificates", str(loopback.folder / "certificates" / "ca.pem"), "--max-retries", "20"]
-    nodes = []
-    for index in range(NODES):
-        own = f'partition-id={index} num-partitions={NODES} state-dir="{loopback.folder}/plain{index}"'
-        key = ["--auth-supernode-private-key", str(loopback.key(index)), "--port", str(free_port())]
-        log = (loopback.folder / f"plain{index}.log").open("wb")
-        nodes.append(
-            subprocess.Popen(
-                [*command, *key, "--node-config", own],
-                env=environment(loopback.folder / f"home{index}"),
-                stdout=log,
-                stderr=log,
-            )
-        )
-    while sum(node.status == "online" for node in loopback.superlink.nodes().values()) < NODES:
+def pause(deployment: OneMachine) -> float:
+    """The median time between two questions of a node that has nothing to do; the other node has ended."""
+    log = deployment.log("server")
+    begin = log.stat().st_size
+    time.sleep(30)
+    with log.open() as file:
+        file.seek(begin)
+        asked = [datetime.fromisoformat(found[1]) for found in PULL.finditer(file.read())]
+    return median((after - before).total_seconds() for before, after in pairwise(asked))
+
+
+def return_after_a_kill(deployment: OneMachine) -> float:
+    """Until a killed node is online again, if it is started again and again, as systemd does."""
+    node = deployment.clients.read()[0]
+    killed = time.monotonic()
+    kill_group(deployment.nodes[0])
+    while f"SuperNode ID: {node}" not in deployment.log("node0").read_text().partition("Killed")[2]:
+        if deployment.ended == "node0":
+            with deployment.log("node0").open("a") as log:
+                log.write("Killed\n")
+            time.sleep(RESTART)
+            deployment.start_node(0)
         time.sleep(0.2)
-    return nodes
+    return time.monotonic() - killed
 
 
 if __name__ == "__main__":
-    with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
-        loopback = Loopback(folder)
-        stack.callback(loopback.down)
-        loopback.up(NODES, {})
-        ours = seconds_a_round(loopback, seed=0)
-        nodes = plain_nodes(loopback)
-        try:
-            theirs = seconds_a_round(loopback, seed=1)
-        finally:
-            for node in nodes:
-                node.terminate()
-                node.wait()
-    rows: list[dict[str, object]] = [
-        {"nodes": "Flower's: a process for each message", "s a round": round(theirs, 2), "times": 1.0},
-        {"nodes": "ours: one that stays and forks", "s a round": round(ours, 2), "times": round(theirs / ours, 1)},
-    ]
-    save("flower-messages", f"A round on {NODES} real nodes on loopback, small CNN on digits, one local epoch", rows)
+    with tempfile.TemporaryDirectory() as folder, OneMachine(Path(folder), NODES, {}) as deployment:
+        measured = {
+            "a round of two clients": one_round(deployment),
+            "of it, a process that imports FedEAS and torch": one_process(),
+            "until a killed node is online again": return_after_a_kill(deployment),
+        }
+        kill_group(deployment.nodes.pop(0))
+        measured["between two questions of an idle node"] = pause(deployment)
+    rows: list[dict[str, object]] = [{"what": what, "s": round(found, 1)} for what, found in measured.items()]
+    save("flower-messages", f"{NODES} real nodes on loopback, small CNN on digits, one local epoch", rows)

@@ -41,16 +41,15 @@ from fedeas.config import EngineConfig, TrainConfig, load_config
 from fedeas.core.devices import torch_precision
 from fedeas.data.client import ClientData, Normaliser
 from fedeas.data.partition import paper_replay
-from fedeas.fast import fused, stacked, stacked_layers
+from fedeas.fast import backend_for, fused, gpu_engine, stacked, stacked_layers
 from fedeas.fast import lanes as lanes_module
-from fedeas.fast.engine import gpu_engine
 from fedeas.fast.fusion import FusionEngine
 from fedeas.federation.engines.base import Task
 from fedeas.federation.engines.local import LocalEngine
 from fedeas.federation.rounds import Schedule, set_up
 from fedeas.federation.run import execute
 from fedeas.federation.worker import Worker
-from fedeas.gpu.cuda_graphs import Captured
+from fedeas.gpu import Captured
 from fedeas.models.build import build_model
 from fedeas.runs.store import RunStore
 
@@ -401,7 +400,8 @@ def agreement(config: str, root: str) -> None:
         for precision, seed in (("fp32", 0), ("bf16", 0), ("bf16", 1), ("bf16", 2)):
             settings = ["rounds.total=20", "train.epochs=5", "policy=no-generation", "engine.name=lanes"]
             settings += [f"engine.precision={precision}", f"seed={seed}"]
-            run = execute(load_config(config, [*settings, f'data.root="{root}"']), RunStore(folder))
+            given = load_config(config, [*settings, f'data.root="{root}"'])
+            run = execute(given, RunStore(folder), backend_for=backend_for)
             accuracies.append(100 * run.summary()["accuracy"])
             rows.append({"precision": precision, "seed": seed, "accuracy, %": round(accuracies[-1], 2)})
             print(rows[-1], flush=True)
@@ -424,7 +424,7 @@ def preparation(stem: str, root: str, config: str) -> None:
     with tempfile.TemporaryDirectory() as folder:
         for seed in range(3):
             given = load_config(config, [f"seed={seed}", "rounds.total=8", f'data.root="{root}"'])
-            spent = execute(given, RunStore(folder)).summary()["seconds"]
+            spent = execute(given, RunStore(folder), backend_for=backend_for).summary()["seconds"]
             phases = {name: round(spent[name], 2) for name in ("prepare", "engine", "train", "evaluate", "total")}
             rows.append({"run of the process": seed + 1, **phases})
             print(rows[-1], flush=True)

@@ -1,6 +1,6 @@
 """Does the planner hold under many sessions, and a plan under a cap on memory? Started by hand: it loads the machine.
 
-``python benchmarks/load.py sessions``, ``capped``, ``fleet`` or ``coupled`` measures one of them.
+``python benchmarks/load.py sessions``, ``capped`` or ``fleet`` measures one of them.
 """
 
 from __future__ import annotations
@@ -51,12 +51,9 @@ print(json.dumps({**found, "clients": summary.clients, "samples": summary.synthe
 
 FLEET_POLICIES = (
     "greedy(budget=fedeas(beta=4))",
-    "greedy(budget=fedeas(beta=4), target=global)",
     "optimal(budget=fedeas(beta=4))",
     "kl(budget=fedeas(beta=4))",
 )
-
-COUPLED_POLICY = "round-bias(budget=fedeas(beta=4))"
 
 
 def fleet() -> None:
@@ -66,15 +63,6 @@ def fleet() -> None:
         write(path, CLIENTS)
         rows = [capped_plan(path, policy) for policy in FLEET_POLICIES]
     save("load-fleet", "One budget for all clients, in a process that gets no more memory than the cap", rows)
-
-
-def coupled() -> None:
-    """The same for a policy in which what a client takes depends on what all clients have together."""
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "counts.parquet"
-        write(path, CLIENTS)
-        row = capped_plan(path, COUPLED_POLICY)
-    save("load-coupled", "One budget for clients that depend on each other, under the same cap", [row])
 
 
 def capped_plan(path: Path, policy: str) -> dict[str, object]:
@@ -187,7 +175,7 @@ def _wait(address: str) -> None:
 
 
 def main() -> None:
-    kinds = {"sessions": sessions, "capped": capped, "fleet": fleet, "coupled": coupled}
+    kinds = {"sessions": sessions, "capped": capped, "fleet": fleet}
     for name in sys.argv[1:] or kinds:
         kinds[name]()
 

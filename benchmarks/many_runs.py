@@ -2,8 +2,8 @@
 
     python benchmarks/many_runs.py table1 --protocol clean --only 'c10-k100-*' --processes 2 --data-root DIR
 
-makes the runs of ``python -m reproduction table1`` that are not among the results, and keeps them there. Started again,
-it goes on. Processes share a GPU best through NVIDIA's Multi-Process Service; without it they take turns.
+makes the runs of ``python -m reproduction table1`` that are not among the results, and keeps them there. The same
+command resumes it. Processes share a GPU best through NVIDIA's Multi-Process Service; without it they take turns.
 """
 
 from __future__ import annotations
@@ -62,11 +62,13 @@ def end_with_parent() -> None:
 
 def work(config: RunConfig, runs: Path, end: float, processes: int = 1) -> bool:
     """Make one run, unless time is up or would be before its end; whether it is finished."""
+    from fedeas.fast import backend_for
     from fedeas.federation.run import execute
 
     minutes = (end - time.time()) / 60
     needed = processes * (estimate([config]).minutes or 0.0)  # the others slow it down
-    return minutes > needed and execute(config, RunStore(runs), pause=Deadline(minutes)).finished
+    settings = {"pause": Deadline(minutes), "backend_for": backend_for}
+    return minutes > needed and execute(config, RunStore(runs), **settings).finished
 
 
 def on_device(config: RunConfig, device: str, root: str | None) -> RunConfig:

@@ -38,7 +38,7 @@ GROUPS = (
     Group(
         "Planning",
         "How long a plan takes, from a small table to millions of clients, and how much memory.",
-        ("start", "allocate", "search", "stream", "load-capped", "load-fleet", "load-coupled"),
+        ("start", "allocate", "search", "stream", "load-capped", "load-fleet"),
     ),
     Group(
         "The planner page",
@@ -107,17 +107,6 @@ GROUPS = (
         "Privacy",
         "What a curious server learns about a client's labels, and what noise on the updates costs.",
         ("leakage", "privacy"),
-    ),
-    Group(
-        "Feedback",
-        "A trial of the policy [feedback](policies.md#feedback), by accuracy.",
-        ("feedback",),
-    ),
-    Group(
-        "A long tail",
-        "A trial of the [targets](policies.md#kl) `uniform` and `global`, by accuracy: some classes have far fewer "
-        "images than others in the whole federation. The generator was trained on equally many images of each class.",
-        ("long-tail",),
     ),
 )
 

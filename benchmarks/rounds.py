@@ -28,7 +28,7 @@ from fedeas.federation.checkpoint import save_checkpoint
 from fedeas.federation.clients import LocalClients
 from fedeas.federation.engines.local import LocalEngine
 from fedeas.federation.engines.processes import ProcessesEngine
-from fedeas.federation.metrics import probe_gamma_hat
+from fedeas.federation.metrics import gamma_hat
 from fedeas.federation.parts import Parts
 from fedeas.federation.rounds import Schedule, federate
 from fedeas.federation.worker import Worker
@@ -54,7 +54,7 @@ def ours(epochs: int, cores: int, rounds: int = 3 * ROUNDS) -> float:
 
     def run(engine: LocalEngine, rounds: int) -> float:
         start = time.perf_counter()
-        federate(FedAvg(), engine, server, Schedule(rounds, CLIENTS, PARTICIPANTS, 0), lambda state: dict)
+        federate(FedAvg(), engine, server, Schedule(rounds, CLIENTS, PARTICIPANTS, 0), lambda state: {})
         return (time.perf_counter() - start) / rounds
 
     with closing(ProcessesEngine(worker, cores) if cores > 1 else LocalEngine(worker)) as engine:
@@ -81,7 +81,7 @@ def overhead() -> dict[str, object]:
     nothing = np.zeros((clients, 10), dtype=np.int64)
     worker = Worker(FedAvg(), model, lambda client: data, nothing, None, training(epochs=1), 0, 1)
     records: list[dict[str, object]] = []
-    probe = (partial(probe_gamma_hat, trainable=parameter_names(model)),)
+    probes = {"gamma_hat": partial(gamma_hat, trainable=parameter_names(model))}
     with tempfile.TemporaryDirectory() as folder:
 
         def keep(record: dict[str, object], state: Arrays) -> None:
@@ -90,7 +90,7 @@ def overhead() -> dict[str, object]:
             records.append({**record, "save": time.perf_counter() - start})
 
         engine, schedule = LocalEngine(worker), Schedule(1, clients, clients, 0)
-        federate(FedAvg(), engine, model_arrays(model), schedule, lambda state: dict, probe, keep)
+        federate(FedAvg(), engine, model_arrays(model), schedule, lambda state: {}, probes, keep)
     seconds: dict[str, float] = {**records[0]["seconds"], "save": records[0]["save"]}  # type: ignore[dict-item]
     rest = sum(value for name, value in seconds.items() if name not in ("train", "evaluate"))
     return {
@@ -113,7 +113,7 @@ def growth() -> list[dict[str, object]]:
         worker = Worker(FedAvg(), model, lambda client: data, nothing, None, training(epochs=1), 0, 1)
         schedule = Schedule(15, clients, PARTICIPANTS, 0)
         start = time.perf_counter()
-        federate(FedAvg(), LocalEngine(worker), model_arrays(model), schedule, lambda state: dict)
+        federate(FedAvg(), LocalEngine(worker), model_arrays(model), schedule, lambda state: {})
         rows.append({"clients": clients, "ms a round": round((time.perf_counter() - start) / 15 * 1e3)})
     return rows
 

@@ -6,19 +6,20 @@ fetches it. The server averages them as in a run. Each number of clients is meas
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import torch
-from flwr.app import Message
-from flwr.supercore.task_identity import TaskIdentity
+from flwr.app import Message, Metadata, RecordDict
 from measure import in_fresh_process, save
 
 from fedeas.algorithms import parse_algorithm
-from fedeas.algorithms.base import Arrays, Reply
+from fedeas.algorithms.base import Arrays
 from fedeas.config import EngineConfig
 from fedeas.federation.engines.base import Task
-from fedeas.flower.engine import FlowerEngine, reply_record
+from fedeas.flower import engine
+from fedeas.flower.wire import Parcel, header_of, packed
 
 SIZE = 10
 """Samples of each client."""
@@ -35,10 +36,7 @@ class ReplyingGrid:
         return [1000 + client for client in range(self.clients)]
 
     def push_messages(self, messages: Iterable[Message]) -> list[str]:
-        for message in messages:
-            name = str(message.metadata.dst_node_id)
-            message.metadata.__dict__["_message_id"] = name
-            self.waiting[name] = message
+        self.waiting |= {message.metadata.message_id: message for message in messages}
         return list(self.waiting)
 
     def pull_messages(self, numbers: Sequence[str]) -> list[Message]:
@@ -47,22 +45,31 @@ class ReplyingGrid:
     def _answer(self, message: Message) -> Message:
         client = message.metadata.dst_node_id - 1000
         own = {name: tensor + client for name, tensor in self.like.items()}
-        return Message(reply_record(Reply(client, SIZE, own, {"loss": 0.0})), reply_to=message)
+        asked = header_of(message.content)["asked"]
+        header = {"client": client, "weight": SIZE, "metrics": {"loss": 0.0}, "answers": asked}
+        return Message(packed(header, Parcel.of(own)), reply_to=message)
+
+
+def message_from_nowhere(content: RecordDict, dst_node_id: int, message_type: str, ttl: float) -> Message:
+    """A message made outside a run of Flower, with the id of its node as its own."""
+    return Message(  # type: ignore[call-overload]
+        content, metadata=Metadata(1, str(dst_node_id), 1, dst_node_id, "", "", time.time(), ttl, message_type)
+    )
 
 
 def one_round(clients: int, megabytes: float, scratch: Path | None = None) -> Arrays:
     """The server's state after one round of FedAvg with models of so many megabytes."""
-    TaskIdentity._run_id = TaskIdentity._task_id = TaskIdentity._node_id = 1  # a message asks for its run
+    engine.Message = message_from_nowhere  # type: ignore[assignment, misc]
     numbers = int(megabytes * 1e6) // 4 // 50
     server = {f"model/layer{index}": torch.zeros(numbers) for index in range(50)}
-    engine = FlowerEngine(
+    nodes = engine.FlowerEngine(
         ReplyingGrid(clients, server),  # type: ignore[arg-type]
         clients, EngineConfig(name="flower"), {}, scratch=scratch,
         nodes={client: 1000 + client for client in range(clients)},
         introductions={client: {"size": SIZE} for client in range(clients)},
     )  # fmt: skip
     algorithm = parse_algorithm("fedavg")
-    replies = engine.map(Task.TRAIN, algorithm.broadcast(server, 0), range(clients), 0)
+    replies = nodes.map(Task.TRAIN, algorithm.broadcast(server, 0), range(clients), 0)
     return algorithm.server_update(server, replies, 0)
 
 

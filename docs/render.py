@@ -6,7 +6,7 @@ A block looks like this, and everything between its two lines is replaced by the
     <!-- end -->
 
 Between `tried` and `end` stands what `make soak` did, between `fuzzed` and `end` what `make fuzz` did, and between
-`code FILE` and `end` the code of an example.
+`code FILE` and `end` the code of an example, between `measured NAME` and `end` a table of benchmarks/results.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ FUZZED = re.compile(r"(<!-- fuzzed -->\n).*?(<!-- end -->)", re.DOTALL)
 BLOCK = re.compile(
     r"(<!-- \$ (?P<command>(fedeas|python -m reproduction) .*?) -->\n).*?(?P<end><!-- end -->)", re.DOTALL
 )
+MEASURED = re.compile(r"(<!-- measured (?P<name>\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
 CODE = re.compile(r"(<!-- code (?P<path>\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
@@ -53,6 +54,7 @@ def output_of(command: str) -> str:
 def rendered(page: str) -> str:
     """The page with every block filled in anew."""
     page = CODE.sub(lambda block: block[1] + code_of(block["path"]) + block[3], page)
+    page = MEASURED.sub(lambda block: block[1] + measured(block["name"]) + block[3], page)
     page = TRIED.sub(lambda block: block[1] + tried() + block[2], page)
     page = FUZZED.sub(lambda block: block[1] + fuzzed() + block[2], page)
     return BLOCK.sub(lambda block: block[1] + output_of(block["command"]) + block["end"], page)
@@ -62,6 +64,15 @@ def code_of(path: str) -> str:
     """The code of an example, without its docstring."""
     _, _, code = (ROOT / path).read_text().partition("from __future__ import annotations\n")
     return f"\n```python\n{code.strip()}\n```\n\n"
+
+
+def measured(name: str) -> str:
+    """What a benchmark measured, as a table."""
+    found = json.loads((ROOT / "benchmarks" / "results" / f"{name}.json").read_text())
+    lines = [f"| {' | '.join(map(str, row.values()))} |" for row in found["rows"]]
+    head = f"| {found['question']} | {' | '.join(list(found['rows'][0])[1:])} |"
+    rule = "|---|" + "---:|" * (len(found["rows"][0]) - 1)
+    return "\n".join(["", head, rule, *lines, "", f"On {found['machine']['processor']}.", "", ""])
 
 
 def tried() -> str:

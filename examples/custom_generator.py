@@ -4,10 +4,6 @@ From the root of the repository:
 
     fedeas run digits generator=python:examples.custom_generator:stripes
 
-or in a config:
-
-    generator = "python:examples.custom_generator:stripes"
-
 FedEAS looks for the module in the current folder first, then among the installed ones. The one rule: an image is a
 function of its own label and index, so that every policy and every restarted run gets the same one. Seeding by both, as
 here, is enough; a generator that draws from one stream call after call is noticed and refused.

@@ -8,7 +8,7 @@ from statistics import mean
 from typing import NamedTuple
 
 from fedeas.runs import Difference, Verdict
-from reproduction.beyond import BALANCED_TITLE, LARGEST, SERVER, WHOLE
+from reproduction.beyond import BALANCED_TITLE, LARGEST, WHOLE
 from reproduction.findings import BALANCED, EQUAL_STEPS, LEGEND, NOTHING, Compared, Findings, marked, verdict_among
 from reproduction.methods import FEDAVG
 from reproduction.text import listed, markdown_table, signed
@@ -34,7 +34,6 @@ QUESTIONS = (
         "If each client has its own images: is an allocation needed, not equal numbers?", ("Uniform",), "Yes", "No"
     ),
     Question("Are synthetic images needed?", (FEDAVG.title, f"{FEDAVG.title}, {BALANCED_TITLE}"), "Yes", "No"),
-    Question("Must clients have them, or only the server?", (SERVER,), "The clients", "The server"),
     Question("Is another allocation of as many images better?", ("Greedy", "KL"), "No", "Yes"),
     Question("Does balanced softmax help, beside the images?", BALANCED, "No", "Yes"),
     Question("Is one pool for all clients better, just large enough for each of them?", FITTING, "No", "Yes"),
@@ -43,7 +42,7 @@ QUESTIONS = (
     Question("Also with equally many training steps?", (f"{WHOLE}{STEPS}",), "No", "Yes"),
 )
 METHODS = tuple(name for question in QUESTIONS for name in question.methods)
-USES = tuple(name for name in METHODS if not name.startswith(FEDAVG.title) and name != SERVER)
+USES = tuple(name for name in METHODS if not name.startswith(FEDAVG.title))
 """The methods that give images to clients."""
 NOT_SHOWN = "Not shown"
 MIXED = "It depends"
@@ -75,7 +74,8 @@ def overall(found: Findings) -> dict[str, Overall]:
         values = [each.by_seed for each in comparisons_of(found, name)]
         if (difference := mean_of(values)) is not None:
             complete = len(values) == len(tables) and difference.seeds >= found.planned_seeds
-            means[name] = Overall(difference, verdict_among(len(planned), difference, complete), len(values))
+            verdict = verdict_among(len(planned) + bool(found.tried), difference, complete)
+            means[name] = Overall(difference, verdict, len(values))
     return means
 
 

@@ -16,7 +16,6 @@ from reproduction.profiles import HELD_OUT
 from reproduction.published import Setting
 from reproduction.studies import Study, plan_of
 from reproduction.table_spec import Cell, Rows, Sheet, generated, imbalance_removed, minus, placed
-from reproduction.text import listed
 
 BALANCED = "balanced-softmax"
 BALANCED_TITLE = "balanced softmax"
@@ -27,19 +26,14 @@ GAUSSIAN = "FedEAS, Gaussian images"
 GENERATED = "FedEAS, generated images"
 REAL = "FedEAS, real images"
 CEILING = "Central training"
-ROUND_BIAS = "RoundBias"
-FURTHER_LOSSES = {"FedLC": "fedlc", "FedRS": "fedrs"}
 _APART = (
     "For generated and real images, a part of the training images goes to no client: the real ones. Neither is ranked."
 )
-_FURTHER = f"{listed([*FURTHER_LOSSES, ROUND_BIAS])} were compared last and are not ranked."
 ASIDE = {
     DISJOINT: "With disjoint images no two clients get the same one, as long as there are enough; they are not ranked.",
     GAUSSIAN: "Gaussian images come from a generator that was fitted to all training images; they are not ranked.",
     GENERATED: _APART,
     REAL: _APART,
-    **{f"{title}, {loss}": _FURTHER for title in (FEDAVG.title, FEDEAS.title) for loss in FURTHER_LOSSES},
-    ROUND_BIAS: _FURTHER,
     CEILING: f"{CEILING} has all real images in one place and is not ranked.",
 }
 """Methods that answer side questions, with a note for each: they are run and shown, but not among the planned
@@ -47,8 +41,6 @@ comparisons, which verdicts and advice rest on."""
 
 WHOLE = "Pool to the mean, whole budget"
 LARGEST = "Pool to the largest class"
-SERVER = "The images at the server"
-SERVER_EPOCHS = 20
 
 
 def methods_at(study: Study, where: Setting, beta: float) -> dict[str, Method]:
@@ -73,22 +65,9 @@ def methods_at(study: Study, where: Setting, beta: float) -> dict[str, Method]:
         replace(pool, title=WHOLE, generator=whole),
         Method(LARGEST, policy=f"pool(distinct={budget}, fill=max)", generator=SHARED),
         *map(_balanced, (ours, kl, pool)),
-        replace(ours, title=SERVER, server_epochs=SERVER_EPOCHS),
-        *(_further(where, ours) if beta in study.profile.further_betas and study.protocol == "clean" else []),
         *_with_other_images(study, ours),
     ]
     return {method.title: method for method in methods}
-
-
-def _further(where: Setting, ours: Method) -> list[Method]:
-    """The other losses that know the counts, without images and with those of FedEAS, and one more allocation."""
-    policy = f"round-bias(budget={ours.policy}, participation={where.participation})"
-    losses = [
-        replace(method, title=f"{method.title}, {name}", loss=loss)
-        for method in (FEDAVG, ours)
-        for name, loss in FURTHER_LOSSES.items()
-    ]
-    return [*losses, Method(ROUND_BIAS, policy=policy)]
 
 
 def _with_other_images(study: Study, ours: Method) -> list[Method]:
@@ -186,10 +165,5 @@ def _sheet(study: Study, where: Setting, compared: Comparison) -> Sheet:
     notes += ["An image of a pool is made once and placed at many clients."]
     if study.profile.places_real_images:
         notes += ["Images made are the different real images that a method uses."]
-    if SERVER in compared.runs:
-        run = compared.runs[SERVER]
-        whole, rest = divmod(plan_of(run).total, run.train.batch_size)
-        passes = run.train.server_epochs * (whole + (rest > 1))  # a last batch of one image is left out
-        notes += [f"The server trains for {passes:,} more steps before the first round."]
     notes += dict.fromkeys(about for name, about in ASIDE.items() if name in compared.runs)
     return Sheet(title, columns, rows, ranked=(study.level,), aside=tuple(ASIDE), note=" ".join(notes), by_method=True)

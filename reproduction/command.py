@@ -32,6 +32,7 @@ from reproduction.robustness import robustness_markdown
 from reproduction.studies import Protocol, Study, study
 from reproduction.tables import BEST, NOT_RUN, SECOND, Entry, Filled, markdown
 from reproduction.text import listed
+from reproduction.tried_page import tried_markdown
 
 Page = Callable[[Results, Study], str]
 PAGES: dict[str, tuple[str, Page]] = {
@@ -44,6 +45,7 @@ PAGES: dict[str, tuple[str, Page]] = {
     "answers": ("the questions behind beyond", lambda runs, _: answers_markdown(all_findings(runs))),
     "advice": ("the policies that beyond recommends", lambda runs, _: advice_markdown(all_findings(runs))),
     "contrasts": ("what one choice adds to a method", lambda runs, _: contrasts_markdown(all_findings(runs))),
+    "tried": ("what was tried and is no longer a part of FedEAS", lambda runs, _: tried_markdown(runs)),
     "robustness": ("how far the gains carry", lambda runs, _: robustness_markdown(all_findings(runs))),
     "economies": ("what images of each client's own and one pool cost", lambda runs, _: economies_markdown(runs)),
 }

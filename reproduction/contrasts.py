@@ -35,18 +35,9 @@ SIDE = (
     Contrast(beyond.WHOLE, beyond.DISJOINT),
     Contrast(beyond.DISJOINT, beyond.GAUSSIAN),
     Contrast(beyond.REAL, beyond.GENERATED),
-    *(Contrast(f"{title}, {loss}", title) for title in (FEDAVG.title, FEDEAS.title) for loss in beyond.FURTHER_LOSSES),
-    *(
-        Contrast(f"{FEDEAS.title}, {loss}", f"{FEDEAS.title}, {beyond.BALANCED_TITLE}")
-        for loss in beyond.FURTHER_LOSSES
-    ),
-    Contrast(beyond.ROUND_BIAS, FEDEAS.title),
 )
-"""What other images do to FedEAS, and what the other losses and RoundBias do, in single experiments. Shown at each
-budget, because the budget decides how many images repeat."""
-
-
-NO_BUDGET = "without images there is no budget"
+"""What other images do to FedEAS, in single experiments. Shown at each budget, because the budget decides how many
+images repeat."""
 
 
 def contrast_in(found: Findings, contrast: Contrast) -> Difference | None:
@@ -114,7 +105,5 @@ def _side_row(contrast: Contrast, found: Findings) -> list[str]:
     if not cells:
         return []
     name = f"{contrast.method}, instead of {contrast.instead_of}"
-    if contrast.instead_of == FEDAVG.title:
-        return [name, found.title, next(iter(cells.values())), NO_BUDGET]
     each = "; ".join(f"{cell} at {table}" for table, cell in cells.items())
     return [name, found.title, mean_cell(contrast_in(found, contrast)), each]

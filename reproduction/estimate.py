@@ -93,7 +93,7 @@ def _trained(config: RunConfig) -> float:
 def _samples(config: RunConfig) -> NDArray[np.int64]:
     """Number of samples that each client trains on."""
     plan = plan_of(config)
-    return plan.counts.sizes if config.train.server_epochs else plan.counts.sizes + plan.per_client
+    return plan.counts.sizes + plan.per_client
 
 
 def _name(spec: str) -> str:

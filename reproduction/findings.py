@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from fedeas.runs import Difference, Verdict
-from reproduction.beyond import ASIDE, BALANCED_TITLE, LARGEST, SERVER, WHOLE, Comparison, comparisons_in
+from reproduction.beyond import ASIDE, BALANCED_TITLE, LARGEST, WHOLE, Comparison, comparisons_in
 from reproduction.measures import gain, steps
 from reproduction.methods import FEDAVG, FEDEAS
 from reproduction.profiles import PROFILES
@@ -18,6 +18,7 @@ from reproduction.published import Setting
 from reproduction.results import Results
 from reproduction.studies import PROTOCOLS, Protocol, Study, study
 from reproduction.text import listed, markdown_table, signed
+from reproduction.tried import ranked_in
 
 EQUAL_STEPS = "equal steps"
 ALLOCATIONS = {"Uniform": "uniform", "Greedy": "greedy", "KL": "kl"}
@@ -80,6 +81,7 @@ class Findings:
         setup: the network, and where the images come from.
         places_real_images: whether policies place real images instead of generated ones.
         aside: the methods of side questions against FedEAS, which are not among the planned comparisons.
+        tried: how many comparisons were planned and made with what is no longer a part of FedEAS.
     """
 
     dataset: str
@@ -92,6 +94,7 @@ class Findings:
     setup: str = ""
     places_real_images: bool = False
     aside: tuple[Compared, ...] = ()
+    tried: int = 0
 
     @staticmethod
     def of(chosen: Study, results: Results, where: Setting) -> Findings:
@@ -102,7 +105,9 @@ class Findings:
         ]
         ranked = [(each, title) for each, title in pairs if title not in ASIDE]
         aside = [(each, title) for each, title in pairs if title in ASIDE]
-        made = (tuple(_compared(profile.planned_seeds, results, of, among=len(ranked))) for of in (ranked, aside))
+        tried = ranked_in(chosen, where)
+        among = len(ranked) + tried
+        made = (tuple(_compared(profile.planned_seeds, results, of, among)) for of in (ranked, aside))
         real = "real held-out images instead of generated ones"
         images = real if profile.places_real_images else f"images of generator {config.generator}"
         compared, beside = made
@@ -115,6 +120,7 @@ class Findings:
             setup=f"{config.model.name}, {images}",
             places_real_images=profile.places_real_images,
             aside=beside,
+            tried=tried,
         )  # fmt: skip
 
     @property
@@ -238,7 +244,7 @@ def conclusions(found: Findings) -> list[str]:
     progress = f"{made}, with {found.seeds} planned seeds.{open_end}"
     if not any(each.verdict.is_given for each in found.compared):
         return [f"{progress} A verdict needs all seeds, and at least two: nothing is shown yet."]
-    level = 100 - 5 / len(found.planned)
+    level = 100 - 5 / (len(found.planned) + found.tried)
     together = f"Verdicts use {level:.2f} % intervals, so that all of them hold together with 95 % (Bonferroni)."
     return [f"{progress} {together}", *(_says(what, group) for what, group in clauses(found).items() if group)]
 
@@ -255,7 +261,6 @@ def clauses(found: Findings) -> dict[str, list[Compared]]:
         "With another use of the images and balanced softmax, two changes at once": [
             each for each in balanced if each.method not in BALANCED
         ],
-        "With images at the server only": [each for each in usual if each.method == SERVER],
         "Without images": [each for each in usual if not each.has_images],
         "At equal steps for every client and round": controls,
     }

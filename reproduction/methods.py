@@ -24,7 +24,6 @@ class Method:
         sampling: how clients sample their batches.
         central: whether one client holds all images: the ceiling of what clients can reach. It sees as many images in
             a round as all participants together, and each image at least once.
-        server_epochs: passes over the images at the server, which then do not go to clients; 0 gives them to clients.
         equal_steps: whether every client takes the profile's number of steps in a round, however many samples it has.
     """
 
@@ -36,7 +35,6 @@ class Method:
     loss: str = ""
     sampling: Literal["shuffled", "balanced"] = "shuffled"
     central: bool = False
-    server_epochs: int = 0
     equal_steps: bool = False
 
     @property
@@ -92,7 +90,6 @@ def run_name(method: Method) -> str:
     generation = [] if method.policy == NO_GENERATION else [method.policy]
     source = ["apart"] * method.held_out
     source += [method.loss.partition("(")[0]] * bool(method.loss) + ["steps"] * method.equal_steps
-    source += ["server"] * bool(method.server_epochs)
     source += ["balanced"] * (method.sampling == "balanced") + ["central"] * method.central
     if method.generator:
         kind, _, settings = method.generator.partition("(")

@@ -68,7 +68,6 @@ class Profile:
         budget: the FedEAS policy whose total the other policies match.
         beyond: settings of ``beyond``; under the paper's protocol, the first one alone.
         compares_most: whether it compares more methods in the first one than in the others.
-        further_betas: budgets at which FedLC, FedRS and RoundBias are compared there, too, as side questions.
         largest_everywhere: whether it compares the pool to the largest class in all of them, too.
         betas: FedEAS's beta for its budgets.
         planned_seeds: seeds that ``beyond`` needs to be finished.
@@ -93,7 +92,6 @@ class Profile:
     budget: str = PAPERS_BUDGET
     beyond: tuple[str, ...] = (HEADLINE,)
     compares_most: bool = True
-    further_betas: tuple[float, ...] = ()
     largest_everywhere: bool = False
     betas: tuple[float, ...] = (4, 12)
     planned_seeds: int = 3
@@ -136,7 +134,7 @@ DIGITS = Profile(
     MAIN, {"lr": 0.05, "epochs": 5}, 60, "diffusion", "gaussian", "fp32",
     dataset="digits", clients={20: 20, 100: 40}, budget=FedEAS(2).spec, betas=(0.8, 1.4, 3.5),
     planned_seeds=10, beyond=(HEADLINE, "c10-k100-a0.05", "c10-k100-a0.3", "c10-k20-a0.1"),
-    further_betas=(0.8, 1.4, 3.5), largest_everywhere=True,
+    largest_everywhere=True,
     equal_steps={HEADLINE: 7, "c10-k100-a0.05": 7, "c10-k100-a0.3": 5, "c10-k20-a0.1": 10},
 )  # fmt: skip
 
@@ -147,18 +145,18 @@ FASHION = Profile(
     FASHION_SAYS + REAL_SAYS,
     (HEADLINE,), {"lr": 0.05, "epochs": 2}, 150, HELD_OUT, "gaussian", "fp32", dataset="fashion-mnist",
     held_out=10_000, clients={20: 20, 100: 100}, betas=(1.3, 3.7, 12), equal_steps={HEADLINE: 20},
-    planned_seeds=5, beyond=(HEADLINE, "c10-k100-a0.05", "c10-k100-a0.3", "c10-k20-a0.1"), further_betas=(3.7,),
+    planned_seeds=5, beyond=(HEADLINE, "c10-k100-a0.05", "c10-k100-a0.3", "c10-k20-a0.1"),
 )  # fmt: skip
 
 FASHION_GENERATED = replace(
     FASHION, name="fashion-generated", says=FASHION_SAYS + GENERATED_SAYS, generator="diffusion",
-    beyond=(HEADLINE,), compares_most=False, further_betas=(), largest_everywhere=True, equal_steps={},
+    beyond=(HEADLINE,), compares_most=False, largest_everywhere=True, equal_steps={},
 )  # fmt: skip
 
 CIFAR100 = replace(
     FASHION, name="cifar100", dataset="cifar100",
     says=SMALL_CNN_SAYS.format(dataset="CIFAR-100", images="50,000", parts="") + REAL_SAYS,
-    betas=(1.2, 2, 5.2), equal_steps={}, beyond=(HEADLINE,), compares_most=False, further_betas=(),
+    betas=(1.2, 2, 5.2), equal_steps={}, beyond=(HEADLINE,), compares_most=False,
 )  # fmt: skip
 
 SMOKE = Profile(

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import fedeas
 from fedeas import FedEASError, InputError
 from fedeas.config import RunConfig
-from fedeas.runs import Run
+from fedeas.runs import Run, pack_runs
 from reproduction.artefacts import Artefact
 from reproduction.estimate import Estimate, estimate, seconds_of_all, steps_of_a_round
 from reproduction.results import Results
@@ -68,7 +68,7 @@ class Places:
         kept = self.results.resolve()
         for copies in [found.copies(config) for config in configs] if self.keeps else ():
             if copies and not any(kept in run.path.resolve().parents for run in copies):
-                copies[0].copy_to(self.results)
+                pack_runs(copies[:1], self.results / f"{copies[0].path.name}.parquet")
 
 
 def unwatched(config: RunConfig) -> AbstractContextManager[OnRound]:

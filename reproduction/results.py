@@ -18,31 +18,35 @@ class Results:
     def __init__(self, folders: Iterable[str | PathLike[str]]) -> None:
         self._runs: dict[str, dict[int, list[Run]]] = {}
         self._summaries: dict[Path, dict[str, Any]] = {}
-        self._outdated: dict[tuple[str, ...], bool] = {}
+        self._outdated: dict[tuple[object, ...], bool] = {}
         for run in read_runs(*folders):
             self.add(run)
 
     def add(self, run: Run) -> None:
         """Add a run that has finished since the folders were read."""
-        self._summaries[run.path] = run.summary()
-        self._runs.setdefault(run.method, {}).setdefault(run.config.seed, []).append(run)
+        self._runs.setdefault(run.method, {}).setdefault(run.seed, []).append(run)
 
     def seeds(self, config: RunConfig) -> dict[int, Run]:
         """The finished runs of this config with any seed, if they used the current weights and generator."""
         found = self._runs.get(config.unpinned.method, {})
-        return {seed: current[0] for seed, runs in found.items() if (current := list(filter(self._is_current, runs)))}
+        current = {seed: self._current(config, runs) for seed, runs in found.items()}
+        return {seed: runs[0] for seed, runs in current.items() if runs}
 
     def copies(self, config: RunConfig) -> list[Run]:
         """The finished run of exactly this config, once for each folder that has it."""
-        return list(filter(self._is_current, self._runs.get(config.unpinned.method, {}).get(config.seed, [])))
+        return self._current(config, self._runs.get(config.unpinned.method, {}).get(config.seed, []))
 
-    def _is_current(self, run: Run) -> bool:
-        """Whether the run used today's weights and generator; many runs share the answer."""
-        config, content = run.config, run.config.content
-        key = config.model.weights, config.generator, config.data.dataset, content.weights, content.generator
-        if key not in self._outdated:
-            self._outdated[key] = run.is_outdated
-        return not self._outdated[key]
+    def _current(self, config: RunConfig, runs: Sequence[Run]) -> list[Run]:
+        """The runs of this config that used today's weights and generator; many runs share the answer."""
+        names = config.model.weights, config.generator, config.data.dataset
+        found = []
+        for run in runs:
+            key = *names, run.content.weights, run.content.generator, type(run)
+            if key not in self._outdated:
+                self._outdated[key] = run.is_outdated
+            if not self._outdated[key]:
+                found.append(run)
+        return found
 
     def has(self, config: RunConfig) -> bool:
         """Whether exactly this run is finished."""
@@ -52,8 +56,13 @@ class Results:
         """Apply `measure` to the runs' summaries, for each seed that all of them have."""
         runs = [self.seeds(config) for config in configs]
         shared = sorted(set.intersection(*(set(each) for each in runs)))
-        found = {seed: measure(*(self._summaries[each[seed].path] for each in runs)) for seed in shared}
+        found = {seed: measure(*(self._summary(each[seed]) for each in runs)) for seed in shared}
         return {seed: value if value is not None and math.isfinite(value) else None for seed, value in found.items()}
+
+    def _summary(self, run: Run) -> dict[str, Any]:
+        if run.path not in self._summaries:
+            self._summaries[run.path] = run.summary()
+        return self._summaries[run.path]
 
     def ambiguous_names(self, configs: Iterable[RunConfig]) -> list[str]:
         """Names of datasets, weights and generators that stood for different content in these runs."""

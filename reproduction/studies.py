@@ -157,7 +157,7 @@ class Study:
             changed["steps"] = self.profile.equal_steps[where.id]
         if method.central:
             changed["epochs"] = max(1, round(usual["epochs"] * float(where.participation)))
-        return {**usual, "sampling": method.sampling, "server_epochs": method.server_epochs, **changed}
+        return {**usual, "sampling": method.sampling, **changed}
 
     def _model(self, where: Setting) -> dict[str, str]:
         if self.profile.dataset:

@@ -17,7 +17,7 @@ for name, examples in {"fedeas": {"derandomize": True, "max_examples": 40}, "tho
     settings.register_profile(name, deadline=None, suppress_health_check=[HealthCheck.too_slow], **examples)
 settings.load_profile("fedeas")
 
-collect_ignore = ["deployment/app", "flower/gated"]  # apps for Flower to load, not for pytest
+collect_ignore = ["deploy/app", "flower/gated"]  # apps for Flower to load, not for pytest
 
 WARDEN = pytest.StashKey[Warden]()
 

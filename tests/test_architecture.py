@@ -14,23 +14,18 @@ import pytest
 import fedeas
 
 ROOT = Path(fedeas.__file__).parent
+REPOSITORY = Path(__file__).parents[1]
 
 # Rooms or modules that may import a package; the standard library and numpy are everyone's.
 ALLOWED = {
     "torch": {
-        "algorithms", "augmentation", "cli.generator", "data.client", "federation", "flower",
-        "generation.images", "generators", "gpu", "models", "testing.algorithms", "tracking.to_tensorboard",
+        "algorithms", "calls.augmentation", "cli.generator", "core.devices", "core.timing", "data.client", "fast",
+        "federation", "flower", "generators", "gpu", "models", "runs.tracking.to_tensorboard", "testing.algorithms",
     },
     "triton": {"gpu"},
     "flwr": {"flower"},
     "filelock": {"core.locks"},
     "opacus": {"flower.privacy"},
-    "psutil": {"flower.deployment.processes"},
-    "cryptography": {"flower.deployment.keys"},
-    "grpc": {"flower.deployment.health"},
-    "grpc_health": {"flower.deployment.health"},
-    "httpx": {"flower.deployment"},
-    "uvicorn": {"flower.deployment.server"},
     "jinja2": {"report.page"},
     "markupsafe": {"report.page"},
     "matplotlib": {"plotting", "paper.figures"},
@@ -48,7 +43,7 @@ ALLOWED = {
     },
     "plotly": {"web.charts", "web.heat_table"},
     "safetensors": {"core.tensor_files", "federation", "generators", "models"},
-    "diffusers": {"generators.diffusion", "generators.text"},
+    "diffusers": {"generators.diffusion", "generators.text", "gpu.denoiser"},
     "transformers": {"generators.text"},
     "mlflow": {"tracking.to_mlflow"},
     "wandb": {"tracking.to_wandb"},
@@ -81,10 +76,17 @@ def test_outside_packages_are_imported_only_where_they_belong():
 PUBLIC_FLOWER = {"flwr.app", "flwr.clientapp", "flwr.serverapp", "flwr.simulation"}
 
 
-def test_private_parts_of_flower_are_used_in_one_package_alone():
-    for name, tree in modules():
-        private = {each for each in imports(tree) if each.partition(".")[0] == "flwr"} - PUBLIC_FLOWER
-        assert not private or name.startswith("flower.deployment.internals."), f"{name} imports {private}"
+@pytest.mark.parametrize("folder", ["src/fedeas", "deploy", "tests", "benchmarks", "examples", "reproduction"])
+def test_only_the_documented_part_of_flower_is_imported(folder):
+    for path in sorted((REPOSITORY / folder).rglob("*.py")):
+        used = {each for each in imports(ast.parse(path.read_text())) if each.partition(".")[0] == "flwr"}
+        private = {each for each in used if not any(f"{each}.".startswith(f"{known}.") for known in PUBLIC_FLOWER)}
+        assert not private, f"{path} imports {private}"
+
+
+def test_the_deployment_does_not_import_flower_at_all():
+    for path in (REPOSITORY / "deploy").rglob("*.py"):
+        assert not any(each.partition(".")[0] == "flwr" for each in imports(ast.parse(path.read_text()))), path
 
 
 def test_importing_the_core_loads_numpy_and_nothing_heavier():

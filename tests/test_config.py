@@ -115,7 +115,7 @@ def test_bad_policies_are_noticed_at_once():
         load_config(None, ["policy=magic"])
 
 
-@pytest.mark.parametrize("policy", ["kl", "kl(target=global)", "pool(fill=max)"])
+@pytest.mark.parametrize("policy", ["kl", "kl(smoothing=2)", "pool(fill=max)"])
 def test_a_run_needs_the_budget_of_its_policy(policy):
     with pytest.raises((InputError, SpecError), match=r"needs (budget|distinct)"):
         load_config(None, [f"policy={policy}"])

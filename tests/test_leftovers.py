@@ -32,7 +32,7 @@ def runs(mark, program):
     return any(program in " ".join(process.cmdline()) for process in marked(mark))
 
 
-DEPLOYMENT = "flower/test_deployment.py", "deploy.flower.executor"
+DEPLOYMENT = "flower/test_deployment.py", "flower-superexec"
 SIMULATION = "flower/test_simulation.py", "raylet"
 
 

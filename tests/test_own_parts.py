@@ -3,12 +3,18 @@
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
+import torch
 
 from fedeas import InputError, SpecError
+from fedeas.algorithms import ClientJob, parse_algorithm
+from fedeas.algorithms.base import model_arrays
 from fedeas.cli import main
-from fedeas.config import load_config
+from fedeas.config import TrainConfig, load_config
+from fedeas.data.client import ClientData, Normaliser
 from fedeas.federation.run import execute, identified
+from fedeas.models.build import build_model
 from fedeas.planning.policies import parse_policy
 from fedeas.runs.store import RunStore
 from fedeas.testing import check_algorithm, check_policy
@@ -43,29 +49,45 @@ def test_all_parts_of_a_run_can_be_ones_own(tmp_path):
 
 
 def test_the_examples_keep_the_laws():
-    from fedeas.algorithms import parse_algorithm
-
     check_policy(parse_policy("python:examples.own_policy:RaiseRare(share=0.3)"))
     check_algorithm(parse_algorithm("python:examples.own_algorithm:ServerMomentum(momentum=0.5)"))
-    check_algorithm(parse_algorithm("python:examples.own_loss:FocalAvg(gamma=2)"))
+    check_algorithm(parse_algorithm("python:examples.own_loss:FedLC(tau=0.5)"))
+    check_algorithm(parse_algorithm("python:examples.own_loss:FedRS(alpha=0.2)"))
 
 
 def test_a_loss_of_ones_own_is_trained_with_and_belongs_to_an_algorithm(tmp_path):
     runs = {}
-    for algorithm in ("fedavg", "python:examples.own_loss:FocalAvg(gamma=0)", "python:examples.own_loss:FocalAvg"):
+    own = "python:examples.own_loss:"
+    for algorithm in ("fedavg", f"{own}FedLC(tau=0)", f"{own}FedRS(alpha=1)", f"{own}FedLC", f"{own}FedRS"):
         config = load_config("digits", ["rounds.total=1", "policy=no-generation", f"algorithm={algorithm}"])
         runs[algorithm] = execute(config, RunStore(tmp_path / "runs")).rounds()[0]["train_loss"]
-    plain, same, focal = runs.values()
-    assert same == pytest.approx(plain, rel=1e-5)
-    assert focal < 0.9 * plain
+    plain, *same = [*runs.values()][:3]
+    assert same == pytest.approx([plain, plain], rel=1e-5)
+    assert all(loss != pytest.approx(plain, rel=1e-3) for loss in [*runs.values()][3:])
     with pytest.raises(InputError, match="objective"):
-        load_config("digits", ["train.loss=python:examples.own_loss:FocalAvg"])
+        load_config("digits", [f"train.loss={own}FedLC"])
+
+
+@pytest.mark.parametrize(
+    ("spec", "expected"),
+    [
+        ("FedLC(tau=2)", lambda logits, counts: logits - 2 * counts.clamp(min=1e-8) ** -0.25),
+        ("FedRS(alpha=0.2)", lambda logits, counts: torch.where(counts > 0, logits, 0.2 * logits)),
+    ],
+)
+def test_the_losses_of_the_examples_are_those_of_their_papers(spec, expected):
+    labels, model = torch.tensor([0, 0, 0, 2]), build_model("small-cnn", (1, 8, 8), 3, seed=0)
+    data = ClientData.of(np.zeros((4, 1, 8, 8), np.uint8), labels.numpy(), Normaliser.of((0.5,), (0.25,)))
+    job = ClientJob(0, 0, 0, 1, model, data, model_arrays(model), {}, TrainConfig())
+    objective = parse_algorithm(f"python:examples.own_loss:{spec}").objective(job)
+    images = torch.randn(4, 1, 8, 8)
+    found = objective.loss(model, objective.batch(images, labels), objective.shared)
+    adjusted = expected(model(images), torch.tensor([3.0, 0.0, 1.0]))
+    assert torch.allclose(found, torch.nn.functional.cross_entropy(adjusted, labels))
 
 
 @pytest.mark.parametrize("value", ["fast", "true"])
 def test_a_field_of_a_wrong_type_is_named(value):
-    from fedeas.algorithms import parse_algorithm
-
     with pytest.raises(SpecError, match="momentum must be a number"):
         parse_algorithm(f"python:examples.own_algorithm:ServerMomentum(momentum={value})")
 

@@ -1,7 +1,5 @@
 """plan, generate, run and report, from Python."""
 
-import inspect
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -52,8 +50,8 @@ def paint(labels, index):
 
 
 def test_a_policy_without_its_budget_takes_the_limit_whatever_else_it_sets():
-    plan = fedeas.plan(TABLE, "kl(target=global)", total=30)
-    assert np.array_equal(plan.n, fedeas.KL(budget=30, target="global").allocate(TABLE).n)
+    plan = fedeas.plan(TABLE, "kl(smoothing=2)", total=30)
+    assert np.array_equal(plan.n, fedeas.KL(budget=30, smoothing=2).allocate(TABLE).n)
 
 
 def test_a_policy_with_its_parameters_takes_no_limits():
@@ -145,23 +143,8 @@ def test_a_run_takes_the_policy_of_a_plan_for_its_own_clients(tmp_path):
         fedeas.run(small, runs=tmp_path, plan=fedeas.plan(TABLE, beta=6))
 
 
-def test_a_run_in_stages_takes_what_a_run_takes():
-    run, staged = (inspect.signature(each).parameters for each in (fedeas.run, fedeas.run_in_stages))
-    assert set(staged) - set(run) == {"stages", "feedback"}
-    for name, parameter in run.items():
-        assert (staged[name].kind, staged[name].default) == (parameter.kind, parameter.default)
-
-
-@pytest.mark.parametrize("config", [None, "digits", {"seed": 1}, RunConfig()], ids=str)
-def test_stages_start_from_a_dictionary_a_file_or_a_config(tmp_path, config):
-    with pytest.raises(InputError, match=r"data\.held_out"):
-        fedeas.run_in_stages(config, stages=2, runs=tmp_path, rounds__total=2)
-    with pytest.raises(InputError, match="no multiple of 3 stages"):
-        fedeas.run_in_stages(config, stages=3, runs=tmp_path, rounds__total=2, data__held_out=10)
-
-
 def test_public_names_are_shown_and_work():
-    assert {"plan", "generate", "run", "report", "augment", "run_in_stages"} <= set(dir(fedeas))
+    assert {"plan", "generate", "run", "report", "augment"} <= set(dir(fedeas))
     assert not {"planning", "core", "import_module"} & set(dir(fedeas))
     for name in dir(fedeas):
         assert getattr(fedeas, name) is not None

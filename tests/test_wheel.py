@@ -2,10 +2,10 @@
 
 import json
 import os
-import re
 import subprocess
 import sys
 import sysconfig
+import tarfile
 import venv
 import zipfile
 from pathlib import Path
@@ -50,9 +50,22 @@ def fedeas(wheel, tmp_path_factory):
 
 
 @pytest.mark.slow
-def test_the_wheel_holds_the_library_alone(wheel):
-    folders = {name.partition("/")[0] for name in zipfile.ZipFile(wheel).namelist()}
-    assert {re.sub(r"-.*", "", folder) for folder in folders} == {"fedeas"}
+def test_the_wheel_holds_the_library_and_nothing_else(wheel):
+    names = zipfile.ZipFile(wheel).namelist()
+    assert {name.partition("/")[0] for name in names if ".dist-info/" not in name} == {"fedeas"}
+
+
+@pytest.mark.slow
+def test_the_source_release_holds_what_sets_up_servers_and_nodes(tmp_path):
+    tool, python = tmp_path / "hatchling", [sys.executable, "-m"]
+    if subprocess.run([*python, "pip", "install", "--quiet", "--target", str(tool), "hatchling"]).returncode:
+        pytest.skip("hatchling, which builds the release, cannot be had from the package index")
+    command = [*python, "hatchling", "build", "--target", "sdist", "--directory", str(tmp_path)]
+    subprocess.run(command, cwd=ROOT, env={**os.environ, "PYTHONPATH": str(tool)}, check=True, capture_output=True)
+    with tarfile.open(*tmp_path.glob("*.tar.gz")) as release:
+        names = {name.partition("/")[2] for name in release.getnames()}
+    kept = [path.relative_to(ROOT).as_posix() for path in (ROOT / "deploy").rglob("*") if path.is_file()]
+    assert {name for name in kept if "__pycache__" not in name} <= names
 
 
 @pytest.mark.slow

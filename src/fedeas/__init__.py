@@ -38,7 +38,6 @@ from fedeas.planning.policies import (
     CertifiedAllocation,
     CostAware,
     FedEAS,
-    Feedback,
     FullBalance,
     Greedy,
     MissingOnly,
@@ -46,7 +45,6 @@ from fedeas.planning.policies import (
     Optimal,
     Policy,
     Pool,
-    RoundBias,
     Uniform,
     parse_policy,
 )
@@ -74,7 +72,6 @@ if TYPE_CHECKING:
     from fedeas.calls.run_plans import RunPlan as RunPlan
     from fedeas.calls.run_plans import partition as partition
     from fedeas.calls.running import run as run
-    from fedeas.calls.running import run_in_stages as run_in_stages
     from fedeas.views import report as report
 
 __version__ = "0.1.0"
@@ -91,7 +88,6 @@ __all__ = [
     "CostAware",
     "FedEAS",
     "FedEASError",
-    "Feedback",
     "FullBalance",
     "Greedy",
     "InputError",
@@ -103,7 +99,6 @@ __all__ = [
     "Policy",
     "PolicyError",
     "Pool",
-    "RoundBias",
     "SpecError",
     "Summary",
     "Uniform",
@@ -142,7 +137,6 @@ _LAZY = {
     "generate": "calls.images",
     "partition": "calls.run_plans",
     "run": "calls.running",
-    "run_in_stages": "calls.running",
 }
 """Names that are loaded on first use, and their modules: they need torch, which planning does not."""
 

@@ -57,7 +57,7 @@ def run_rounds(algorithm, net, rounds=3, clients=1, participants=1, train=None, 
     records = []
     schedule = Schedule(rounds, clients, participants, seed)
     state = federate(
-        algorithm, LocalEngine(worker), server, schedule, lambda state: dict, on_round=lambda r, s: records.append(r)
+        algorithm, LocalEngine(worker), server, schedule, lambda state: {}, on_round=lambda r, s: records.append(r)
     )
     return state, records
 

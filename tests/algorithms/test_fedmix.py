@@ -16,8 +16,7 @@ from fedeas.algorithms.fedmix import expanded_loss, expanded_mixup
 from fedeas.config import TrainConfig
 from fedeas.core.errors import InputError
 from fedeas.data.client import ClientData, Normaliser
-from fedeas.fast import doubled
-from fedeas.models import norm
+from fedeas.fast import fused_layers
 from fedeas.models.build import build_model
 
 NORMALISE = Normaliser.of((0.5,), (0.25,))
@@ -69,12 +68,13 @@ def test_derivatives_in_the_forward_pass_give_the_gradients_of_two_backward_pass
     labels, soft_labels = torch.randint(0, 5, (4,)), torch.rand(4, 5).softmax(dim=1).double()
     expected = expanded_mixup(model, images, labels, means, soft_labels, 0.2)
     slopes = torch.autograd.grad(expected, list(model.parameters()))
-    monkeypatch.setattr(norm, "_kernels", lambda: SimpleNamespace(tickets_for=lambda *_: torch.zeros(1)))
-    monkeypatch.setattr(norm, "_doubled_kernels", lambda: SimpleNamespace(doubled_norm=norm_of_both))
-    assert not doubled.is_ready(model)
-    norm.fuse_norms(model)
-    assert doubled.is_ready(model)
-    outputs, derivatives = doubled.outputs_and_derivatives(model, 0.8 * images, means)
+    monkeypatch.setattr(fused_layers, "_kernels", lambda: SimpleNamespace(tickets_for=lambda *_: torch.zeros(1)))
+    monkeypatch.setattr(fused_layers, "_doubled_kernels", lambda: SimpleNamespace(doubled_norm=norm_of_both))
+    fused_layers.double(model)
+    assert not hasattr(model, "outputs_and_derivatives")  # its norms are not fused
+    fused_layers.fuse_norms(model)
+    fused_layers.double(model)
+    outputs, derivatives = model.outputs_and_derivatives(0.8 * images, means)
     found = expanded_loss(outputs, derivatives, labels, soft_labels, 0.2)
     assert found.item() == pytest.approx(expected.item(), rel=1e-12)
     for slope, other in zip(slopes, torch.autograd.grad(found, list(model.parameters())), strict=True):

@@ -69,7 +69,7 @@ def solve(algorithm, participants, rounds, train=TRAIN):
     model, nothing = Point(), np.zeros((CLIENTS, 2), int)
     engine = LocalEngine(Worker(algorithm, copy.deepcopy(model), data, nothing, None, train, 0, rounds))
     server = algorithm.init(model, Fleet(SIZES, 2))
-    server = federate(algorithm, engine, server, Schedule(rounds, CLIENTS, participants, 1), lambda state: dict)
+    server = federate(algorithm, engine, server, Schedule(rounds, CLIENTS, participants, 1), lambda state: {})
     return server, engine
 
 

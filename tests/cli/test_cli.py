@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from pyarrow import parquet
 
-from fedeas import FedEAS, Feedback, FullBalance, LabelCounts, read_counts, write_counts
+from fedeas import KL, FedEAS, FullBalance, LabelCounts, read_counts, write_counts
 from fedeas.data.partition import Partition
 from reproduction.published import example_counts
 
@@ -55,7 +55,7 @@ WAYS = [
     "--min-removed 0.3",
     "--policy uniform",
     "--policy cost-aware(price=0.1)",
-    "--policy kl(target=global) --total 20",
+    "--policy kl(smoothing=2) --total 20",
     "--policy pool(fill=max) --max-share 0.2 --compare",
     "--compare",
 ]
@@ -117,13 +117,12 @@ def test_too_little_memory_for_a_plan_names_what_needs_less(run, counts_file, tm
     def fail(*arguments):
         raise MemoryError("Unable to allocate 130 MiB")
 
-    monkeypatch.setattr(Feedback, "allocate", fail)
-    code, _, err = run("plan", counts_file, "--policy", "feedback", "--out", tmp_path / "plan.csv")
+    monkeypatch.setattr(KL, "allocate", fail)
+    code, _, err = run("plan", counts_file, "--policy", "kl", "--out", tmp_path / "plan.csv")
     assert code == 3
     assert len(err.splitlines()) == 1
-    assert all(word in err for word in ("130 MiB", "Parquet", "kl", "fedeas"))
+    assert all(word in err for word in ("130 MiB", "Parquet", "--auto"))
     assert "batches" not in err
-    assert "feedback" not in err
     assert not (tmp_path / "plan.csv").exists()
 
 

@@ -7,7 +7,6 @@ from rich.console import Console
 from rich.text import Text
 
 from fedeas.cli.display import (
-    comparison_record,
     comparison_table,
     runs_tables,
     states_table,
@@ -15,8 +14,7 @@ from fedeas.cli.display import (
 from fedeas.cli.fitting import FittedTable, output
 from fedeas.config import RunConfig
 from fedeas.core.errors import InputError
-from fedeas.planning.counts import LabelCounts
-from fedeas.planning.policies import FullBalance, Optimal, Uniform
+from fedeas.planning.policies import FullBalance, Uniform
 from fedeas.planning.request import compare_policies
 from fedeas.runs.store import RunStore
 from reproduction.published import example_counts
@@ -131,20 +129,6 @@ def test_a_comparison_is_whole_in_a_narrow_terminal():
     assert "…" not in text
     assert "No room" not in text
     assert f"{chosen.total:,}" in text
-
-
-def test_a_comparison_is_scored_by_the_target_of_the_chosen_policy():
-    counts, policy = LabelCounts([[1000, 100, 10], [1000, 100, 10], [1100, 20, 0]]), Optimal(budget=60, target="global")
-    chosen = policy.allocate(counts)
-    compared = compare_policies(counts, policy, chosen)
-    rows = {row["policy"]: row for row in comparison_record(counts, compared, "global") if row["synthetic"] == 60}
-    own = rows[policy.spec]
-    assert own["distance_to_global_shares"] == min(row["distance_to_global_shares"] for row in rows.values())
-    assert own["removed"] < max(row["removed"] for row in rows.values())
-    text = " ".join(printed(comparison_table(counts, compared, chosen, "global"), 500).split())
-    assert f"{policy.imbalance(counts, chosen):.4g}" in text
-    assert "optimal: proved to leave the distance to the global shares" in text
-    assert "distance_to_global_shares" not in comparison_record(counts, compared)[0]
 
 
 def test_a_column_that_does_not_fit_makes_room_for_the_next():

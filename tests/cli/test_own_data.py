@@ -10,7 +10,7 @@ import torch
 from PIL import Image
 
 import fedeas
-from fedeas.cli.runs import PlainLines
+from fedeas.cli.progress import PlainLines
 from fedeas.config import load_config
 from fedeas.core.errors import InputError
 from fedeas.data.sources import load_dataset

@@ -66,8 +66,8 @@ def test_deep_specs_are_read_back():
 
 def test_an_error_does_not_repeat_a_whole_long_spec():
     with pytest.raises(SpecError) as caught:
-        parse_policy(f'feedback(budget=3, recall="{"0.5 " * 10_000} x")')
-    assert "recall must be numbers" in str(caught.value)
+        parse_policy(f'pool(distinct=3, fill="{"half " * 10_000}")')
+    assert "fill must be 'mean' or 'max'" in str(caught.value)
     assert len(str(caught.value)) < 2000
 
 

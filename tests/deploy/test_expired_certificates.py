@@ -1,7 +1,10 @@
 """Over a real TLS connection: nothing is sent to a server whose certificate has expired."""
 
+import os
 import socket
 import ssl
+import subprocess
+import sys
 import threading
 from contextlib import contextmanager, suppress
 
@@ -9,23 +12,29 @@ import pytest
 
 pytest.importorskip("flwr", reason="Flower is not installed: pip install 'fedeas[flower]'")
 
-from deploy.flower import keys, server
-from deploy.flower.connection import Connection
-from deploy.flower.internals.sign_off import sign_off
-from deploy.flower.internals.superlink import SuperLink
-from deploy.flower.keys import make_certificates, make_node_key, make_operator_key
-from fedeas.core.errors import FedEASError, InputError
+from expired import expire
+
+from deploy.flower.certificates import Certificates
+from deploy.flower.one_machine import make_key
+from deploy.flower.programs import environment, flwr, free_port, program
+from fedeas import InputError
 
 REFUSAL = b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
-AN_HOUR_AGO = -1 / 24  # days
 
 
-@pytest.fixture(params=["nothing", "SERVER_DAYS", "AUTHORITY_DAYS"])
-def expired(request, monkeypatch):
+@pytest.fixture
+def made(tmp_path):
+    found = Certificates(tmp_path / "keys")
+    found.make()
+    return found
+
+
+@pytest.fixture(params=[None, "server.pem", "ca.pem"])
+def expired(request, made):
     """Which certificate has expired: none, the server's or the authority's."""
-    if request.param != "nothing":
-        monkeypatch.setattr(keys, request.param, AN_HOUR_AGO)
-    return request.param != "nothing"
+    if request.param is not None:
+        expire(made.folder / request.param, made.authority_key)
+    return request.param is not None
 
 
 @contextmanager
@@ -37,37 +46,42 @@ def listening(made):
     with socket.create_server(("127.0.0.1", 0)) as door:
 
         def serve():
-            client, _ = door.accept()
-            with client, suppress(ssl.SSLError, ConnectionError), context.wrap_socket(client, server_side=True) as safe:
-                heard.append(safe.recv(4096))
-                safe.sendall(REFUSAL)
+            with suppress(OSError):
+                while True:
+                    client, _ = door.accept()
+                    with client, suppress(OSError), context.wrap_socket(client, server_side=True) as safe:
+                        heard.append(safe.recv(4096))
+                        safe.sendall(REFUSAL)
 
-        thread = threading.Thread(target=serve)
-        thread.start()
+        threading.Thread(target=serve, daemon=True).start()
         yield f"127.0.0.1:{door.getsockname()[1]}", heard
-        thread.join()
 
 
-def test_a_node_tells_nothing_to_a_server_with_an_expired_certificate(tmp_path, expired):
-    made = make_certificates(tmp_path)
-    make_node_key(tmp_path / "node")
+def test_a_node_tells_nothing_to_a_server_with_an_expired_certificate(tmp_path, made, expired):
+    make_key(tmp_path / "node")
     with listening(made) as (address, heard):
-        assert not sign_off(address, made.authority, tmp_path / "node", 1)
+        command = [program("flower-supernode"), "--superlink", address, "--root-certificates", str(made.authority)]
+        command += ["--auth-supernode-private-key", str(tmp_path / "node"), "--max-retries", "1"]
+        command += ["--isolation", "process", "--port", str(free_port())]
+        done = subprocess.run(command, env=environment(FLWR_HOME=str(tmp_path)), capture_output=True, text=True)
+    assert done.returncode
+    assert bool(heard) != expired, done.stderr
+
+
+def test_an_operator_tells_nothing_to_a_server_with_an_expired_certificate(tmp_path, made, expired):
+    with listening(made) as (address, heard):
+        (tmp_path / "config.toml").write_text(
+            f'[superlink]\ndefault = "here"\n[superlink.here]\naddress = "{address}"\n'
+            f'root-certificates = "{made.authority}"\n'
+        )
+        with pytest.raises(InputError):
+            flwr("supernode", "list", home=tmp_path)
     assert bool(heard) != expired
 
 
-def test_an_operator_tells_nothing_to_a_server_with_an_expired_certificate(tmp_path, expired):
-    made, key = make_certificates(tmp_path), make_operator_key(tmp_path / "operator.key")
-    with listening(made) as (address, heard), pytest.raises(FedEASError) as told:
-        SuperLink(Connection(address, made.authority, key)).nodes()
-    assert bool(heard) != expired
-    assert ("certificate has expired" in str(told.value)) == expired
-
-
-def test_a_server_with_an_expired_certificate_does_not_start(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(keys, "SERVER_DAYS", AN_HOUR_AGO)
-    make_certificates(tmp_path)
-    with pytest.raises(SystemExit) as stopped:
-        server.main(["--certificates", str(tmp_path), "--key", str(make_operator_key(tmp_path / "operator.key"))])
-    assert stopped.value.code == InputError.exit_code
-    assert "server.pem: expired on" in capsys.readouterr().err
+def test_a_server_with_an_expired_certificate_does_not_start(tmp_path, made):
+    expire(made.server, made.authority_key)
+    command = [sys.executable, "-m", "deploy.flower", "server", "--keys", str(made.folder)]
+    done = subprocess.run(command, env=os.environ, capture_output=True, text=True)
+    assert done.returncode == InputError.exit_code
+    assert done.stderr.startswith(f"error: {made.server}: it has expired")

@@ -1,81 +1,89 @@
 """A deployment of two nodes, as it runs, is attacked, loses a node and is taken down."""
 
+import base64
 import json
 import os
 import shutil
-import signal
+import socket
 import ssl
+import struct
 import subprocess
-import sys
-from dataclasses import replace
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
+from http.client import HTTPConnection, HTTPSConnection
 from pathlib import Path
-from unittest.mock import patch
 
 import pytest
 
 pytest.importorskip("flwr", reason="Flower is not installed: pip install 'fedeas[flower]'")
 
-import httpx
 import psutil
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_ssh_private_key
+from flower.absences import run_with_absences
 from flower.deployments import deployed
-from flwr.proto.fleet_pb2 import ActivateNodeRequest, RegisterNodeFleetRequest
-from flwr.proto.heartbeat_pb2 import SendNodeHeartbeatRequest
-from flwr.proto.node_pb2 import Node
-from flwr.proto.runtime_pb2 import AcquireTaskRequest
-from flwr.supercore.interceptors import RuntimeVersionHttpInterceptor
-from flwr.supercore.runtime import RuntimeHttpClient
-from flwr.supernode.fleet_http_client import FleetHttpClient
-from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
+from flower.gated_runs import assert_same
 from waiting import wait_until
 
-from deploy.flower import node
-from deploy.flower.app import Bundle
-from deploy.flower.internals.superlink import SuperLink
-from deploy.flower.keys import make_node_key, make_operator_key, public_bytes, read_node_key
-from deploy.flower.loopback import Loopback
-from fedeas.core.errors import InputError, RunError
+from deploy.flower.one_machine import make_key
+from deploy.flower.programs import environment, flwr, free_port, program
+from fedeas import InputError
+from fedeas.config import load_config
+from fedeas.core.errors import RunError
+from fedeas.federation.run import identified
+from fedeas.runs.store import RunStore
 
 APP = Path(__file__).parent / "app"
-SHORT = 1.0  # seconds that a message may take at a node where an app is to hang
 PLACE = 'a "quoted" one'
+PROTOBUF = {"content-type": "application/protobuf", "accept": "application/protobuf"}
+RUN = ["partition.clients=2", "rounds.participation=1.0", "rounds.total=2", "train.epochs=1", "train.lr=0.05",
+       "engine.threads=1", "policy=fedeas(beta=2)"]  # fmt: skip
 
 
-def test_the_life_of_a_deployment(tmp_path, subtests, capsys):
+@pytest.mark.slow  # Flower starts a process for each message
+def test_the_life_of_a_deployment(tmp_path, subtests, monkeypatch):
     """One test for all, since the start takes most of the time."""
-    options = ["--app", str(APP), "--preload", "colorsys"]
-    with deployed(tmp_path, 2, {"place": PLACE}, with_modules(APP), options) as deployment:
-        with subtests.test("all are online and written down"):
-            check_the_file(deployment)
-        heard = ask_the_nodes(deployment, "who who fail die who")
-        with subtests.test("messages reach all nodes, with their settings"):
+    settings = {"place": PLACE}
+    with deployed(tmp_path, 2, settings, with_modules(APP), ["--app", str(APP)]) as deployment:
+        monkeypatch.setenv("FLWR_HOME", str(deployment.folder))
+        heard = ask_the_nodes(deployment, "who fail")
+        with subtests.test("messages reach all nodes, with their settings, each in a process of its own"):
             check_the_settings(deployment, heard[0])
-        with subtests.test("preloaded modules and the app are imported once"):
-            check_the_processes([heard[0], heard[1], heard[-1]])
         with subtests.test("an exception comes back in words"):
-            assert errors(heard[2]) == ["<class 'ValueError'>:<'on purpose'>"] * 2
-        with subtests.test("an app that dies is reported"):
-            assert errors(heard[3]) == ["The process of the app ended with exit code 17."] * 2
-        with subtests.test("a killed node is accepted again"):
-            check_a_restart(deployment)
-        with subtests.test("an app that hangs is killed and reported; a failed run is told with its reason"):
-            check_a_hang_and_a_failure(deployment)
-        with subtests.test("nobody else takes a node's tasks"):
-            check_the_secret(deployment)
+            assert all("on purpose" in error for error in errors(heard[1]))
+            assert len(errors(heard[1])) == 2
+        with subtests.test("a failed run is told with its reason"):
+            check_a_failure(deployment)
+        with subtests.test("nobody else takes a node's tasks or the server's"):
+            check_the_secrets(deployment)
         with subtests.test("a client's host cannot start a run"):
-            check_a_client_is_no_operator(deployment, tmp_path / "stranger.key")
-        with subtests.test("nodes run no other app, whoever started it"):
+            check_a_client_is_no_operator(deployment)
+        with subtests.test("nodes load no other app, whoever started it"):
             check_a_hostile_app(deployment, tmp_path)
-        with subtests.test("intruders are refused"):
+        with subtests.test("an unknown key, no key and no TLS are refused"):
             check_intruders(deployment, tmp_path / "stranger")
         with subtests.test("an old request of a node is refused"):
             check_a_replay(deployment)
-        with subtests.test("a withdrawn key is refused"):
-            check_a_withdrawn_key(deployment, tmp_path / "withdrawn")
         with subtests.test("a second node with the same key is refused"):
-            check_a_double(deployment, capsys)
-        with subtests.test("down from another process leaves nothing"):
+            check_a_double(deployment)
+        with subtests.test("a withdrawn key is refused"):
+            check_a_withdrawn_key(deployment)
+        with subtests.test("the end leaves nothing"):
             check_the_end(deployment)
+
+
+@pytest.mark.slow
+def test_a_run_equals_the_local_one(tmp_path):
+    config, store = load_config(None, RUN), RunStore(tmp_path / "flower")
+    with deployed(tmp_path / "deployment", 2) as deployment:
+        shown = []
+        given = {"settings": config.model_dump_json(), "runs": str(store.root)}
+        assert deployment.run(None, given, shown.append).completed, shown[-30:]
+        assert any("round 2 of 2" in line for line in shown)
+    run = store.open(identified(config))
+    assert all("missing" not in record for record in run.rounds())
+    assert_same(run, run_with_absences(tmp_path / "local", RUN, {}))
 
 
 def with_modules(folder):
@@ -83,214 +91,174 @@ def with_modules(folder):
     return {"PYTHONPATH": os.pathsep.join(filter(None, (str(folder), os.environ.get("PYTHONPATH"))))}
 
 
-def test_a_superlink_that_cannot_start_is_reported_with_its_log_and_leaves_nothing(tmp_path, monkeypatch):
-    (tmp_path / "uvicorn.py").write_text("raise ImportError('no such server')")
-    monkeypatch.setenv(*with_modules(tmp_path).popitem())
-    broken = Loopback(tmp_path)
-    with pytest.raises(RunError, match="no such server") as told:
-        broken.up(1, {})
-    assert str(told.value).startswith("superlink ended; the end of")
-    assert not broken.file.exists()
-
-
-@pytest.mark.slow
-def test_a_node_that_cannot_start_is_reported_with_its_log_and_leaves_nothing(tmp_path):
-    broken = Loopback(tmp_path)
-    with pytest.raises(RunError, match="No module named 'no_such_module'") as told:
-        broken.up(1, {}, ["--preload", "no_such_module"])
-    assert str(told.value).startswith("node0 ended; the end of")
-    assert not broken.file.exists()
-
-
-def check_the_file(deployment):
-    assert deployment.status() == {"superlink": "online", "node0": "online", "node1": "online"}
-    written = json.loads(deployment.file.read_text())
-    assert [node["name"] for node in written["nodes"]] == ["node0", "node1"]
-    assert all(exists(each["pid"]) for each in [written["superlink"], *(node["process"] for node in written["nodes"])])
-
-
-def check_a_restart(deployment):
-    """From now on this node has a limit; earlier, a busy machine might have taken longer for honest work."""
-    known = deployment.state.nodes[1]
-    executor = children(known.process.pid)
-    assert executor
-    os.kill(known.process.pid, signal.SIGKILL)  # the node alone: its executor must notice by itself
-    wait_until(lambda: not any(map(exists, executor)))
-    deployment.start_node(1, "--limit", str(SHORT))
-    assert deployment.status()["node1"] == "online"
-    assert int((deployment.folder / "keys" / "node1.running").read_text()) == known.id
-
-
-def ask_the_nodes(deployment, steps):
+def ask_the_nodes(deployment, steps, app=APP):
     """What the server of the app heard, step by step."""
     out = deployment.folder / "heard.json"
-    outcome = deployment.run(APP, {"out": str(out), "steps": steps}, show=lambda line: None)
-    assert outcome.completed, deployment.log("superlink").read_text()[-3000:]
+    outcome = deployment.run(app, {"out": str(out), "steps": steps})
+    assert outcome.completed, deployment.log("server").read_text()[-3000:]
     return json.loads(out.read_text())
 
 
 def check_the_settings(deployment, step):
     settings = [json.loads(answer["node config"]) for answer in step["answers"]]
     settings.sort(key=lambda config: config["partition-id"])
-    folders = [str(deployment.folder / f"node{i}") for i in range(2)]
     shared = {"num-partitions": 2, "place": PLACE}
-    assert settings == [{"partition-id": i, "state-dir": folders[i], **shared} for i in range(2)]
-    assert {answer["node id"] for answer in step["answers"]} == {node.id for node in deployment.state.nodes}
+    states = [str(deployment.folder / "state" / str(index)) for index in range(2)]
+    assert settings == [{"partition-id": index, "state-dir": states[index], **shared} for index in range(2)]
+    assert {answer["node id"] for answer in step["answers"]} == set(deployment.clients.read().values())
+    assert len({answer["pid"] for answer in step["answers"]}) == 2
 
 
-def check_the_processes(steps):
-    answers = [answer for step in steps for answer in step["answers"]]
-    assert len(answers) == 6
-    assert all(answer["preloaded"] and answer["imported in"] == answer["parent"] for answer in answers)
-    assert len({answer["pid"] for answer in answers}) == 6
-    assert len({answer["parent"] for answer in answers}) == 2
-
-
-def check_a_hang_and_a_failure(deployment):
-    shown, out = [], deployment.folder / "hang.json"
-    outcome = deployment.run(APP, {"out": str(out), "steps": "hang give-up"}, show=shown.append)
-    [heard] = json.loads(out.read_text())
-    assert errors(heard) == [f"The process of the app ran past the limit of {SHORT:g} s."]
-    assert len(heard["answers"]) == 2
+def check_a_failure(deployment):
+    shown, out = [], deployment.folder / "failed.json"
+    outcome = deployment.run(APP, {"out": str(out), "steps": "give-up"}, show=shown.append)
     assert outcome.status == "finished:failed"
     assert not outcome.completed
     assert "given up on purpose" in outcome.details
     assert any("given up on purpose" in line for line in shown)
 
 
-def check_the_secret(deployment):
-    [executor] = psutil.Process(deployment.state.nodes[0].process.pid).children()
-    command = executor.cmdline()
-    check_tasks_need_the_secret(command[command.index("--runtime") + 1], None)
+def post(address, path, authority=None, headers=None, content=b""):
+    """The status that a request gets."""
+    if authority is None:
+        connection = HTTPConnection(address)
+    else:
+        connection = HTTPSConnection(address, context=ssl.create_default_context(cafile=authority))
+    try:
+        connection.request("POST", path, content, {**PROTOBUF, **(headers or {})})
+        return connection.getresponse().status
+    finally:
+        connection.close()
 
 
-def check_tasks_need_the_secret(address, authority):
-    version = RuntimeVersionHttpInterceptor(component_name="SuperExec")
-    connection = RuntimeHttpClient.from_server_address(address, authority is None, authority, [version])
-    with connection as intruder, pytest.raises(httpx.HTTPStatusError) as refused:
-        intruder.AcquireTask(AcquireTaskRequest(supported_task_types=["flwr-clientapp", "flwr-serverapp"]))
-    assert refused.value.response.status_code == 401
+def runs(process, name):
+    return name in " ".join(process.cmdline())
 
 
-def check_a_client_is_no_operator(deployment, key):
-    """The nodes' port knows no runs; the operator's port wants the key, and its tasks another secret."""
-    knocks = [(deployment.nodes_address, path, 404) for path in ("control/start-run", "runtime/acquire-task", "")]
-    knocks += [(deployment.superlink.address, f"control/{name}", 401) for name in ("start-run", "register-node")]
-    knocks += [(deployment.superlink.address, "fleet/activate-node", 404)]
-    headers = {"content-type": "application/x-protobuf", "accept": "application/x-protobuf"}
-    with httpx.Client(verify=ssl.create_default_context(cafile=deployment.authority), trust_env=False) as client:
-        for address, path, status in knocks:
-            answer = client.post(f"https://{address}/v1/{path}", content=b"", headers=headers)
-            assert answer.status_code == status, (address, path, answer.text)
-    check_tasks_need_the_secret(deployment.superlink.address, deployment.authority.read_bytes())
-    make_operator_key(key)
-    stranger = SuperLink(replace(deployment.connection, key=key))
-    with pytest.raises(InputError, match="has another key"):
-        stranger.start_run(Bundle.of(APP), {})
-    with pytest.raises(InputError, match="give the operator's port"):
-        SuperLink(replace(deployment.connection, address=deployment.nodes_address)).run_status(99)
-    with pytest.raises(InputError, match="knows no run 99"):
-        deployment.superlink.run_status(99)
-    assert not deployment.superlink.unfinished_runs()
+def option(process, name):
+    """The value of an option in the command line of a process."""
+    command = process.cmdline()
+    return command[command.index(name) + 1]
+
+
+def check_the_secrets(deployment):
+    [executor] = [each for each in psutil.Process(deployment.nodes[0].pid).children() if runs(each, "flower-superexec")]
+    runtime = option(executor, "--runtime-api-address")
+    secret = Path(option(executor, "--superexec-auth-secret-file"))
+    assert secret.stat().st_mode & 0o777 == 0o600
+    assert post(runtime, "/v1/runtime/acquire-task") == 401
+    operator = f"127.0.0.1:{deployment.operator_port}"
+    assert post(operator, "/v1/runtime/acquire-task", deployment.made.authority) == 401
+
+
+def check_a_client_is_no_operator(deployment):
+    """The nodes' port knows no runs, and the operator's port is not there for other hosts."""
+    nodes = f"127.0.0.1:{deployment.port}"
+    for path in ("control/start-run", "control/register-node", "runtime/acquire-task", ""):
+        assert post(nodes, f"/v1/{path}", deployment.made.authority) == 404
+    assert post(nodes, "/v1/fleet/pull-messages", deployment.made.authority) == 401
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.2", deployment.operator_port))
+    assert deployment.operator.unfinished_runs() == []
+    with pytest.raises(RunError, match="not found"):
+        deployment.operator.status(99)
 
 
 def check_a_hostile_app(deployment, folder):
-    """An app of the same name with other code; the nodes do not run it, even if the operator starts it."""
+    """Flower unpacks an app of the same name with other code, and the nodes refuse to load it."""
     hostile, trace = folder / "hostile", folder / "trace"
     shutil.copytree(APP, hostile, ignore=shutil.ignore_patterns("__pycache__"))
     with (hostile / "probe.py").open("a") as file:
-        file.write(f"\nif 'flwr-serverapp' not in ' '.join(sys.argv): Path({str(trace)!r}).touch()\n")
-    out = deployment.folder / "hostile.json"
-    outcome = deployment.run(hostile, {"out": str(out), "steps": "who"}, show=lambda line: None)
-    assert outcome.completed, outcome.details
-    [heard] = json.loads(out.read_text())
+        file.write(f"\nimport sys\nif 'flwr-serverapp' not in ' '.join(sys.argv): Path({str(trace)!r}).touch()\n")
+    [heard] = ask_the_nodes(deployment, "who", hostile)
     assert len(errors(heard)) == 2
-    assert all(error.startswith("this node runs tests/probe 0.1.0 only") for error in errors(heard))
+    assert all("this node runs tests/probe 0.1.0 only" in error for error in errors(heard))
     assert not trace.exists()
 
 
+@contextmanager
+def another_node(deployment, key, *options):
+    """Flower's SuperNode as an intruder starts it; give its process."""
+    certificates = () if "--insecure" in options else ("--root-certificates", str(deployment.made.authority))
+    keys = () if key is None else ("--auth-supernode-private-key", str(key))
+    command = [program("flower-supernode"), "--superlink", f"127.0.0.1:{deployment.port}", *certificates, *keys]
+    command += ["--max-retries", "1", "--isolation", "process", "--port", str(free_port()), *options]
+    surroundings = environment(FLWR_HOME=str(deployment.folder / "homes" / "intruder"))
+    process = subprocess.Popen(command, env=surroundings, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+
+
+def check_refused(deployment, key, *options):
+    with another_node(deployment, key, *options) as intruder:
+        said, _ = intruder.communicate(timeout=300)
+        assert intruder.returncode, said
+        assert "SuperNode ID" not in said
+
+
 def check_intruders(deployment, key):
-    """One with an unregistered key, one without a key, and one without TLS."""
-    public, private = public_bytes(make_node_key(key)), read_node_key(key)
-    signed = [NodeAuthHttpInterceptor(private, private.public_key())]
-    activate, register = ActivateNodeRequest(public_key=public), RegisterNodeFleetRequest(public_key=public)
-    with at_the_nodes_port(deployment, signed) as fleet, pytest.raises(httpx.HTTPStatusError):
-        fleet.ActivateNode(activate)
-    with at_the_nodes_port(deployment, []) as fleet:
-        for ask in (lambda: fleet.RegisterNode(register), lambda: fleet.ActivateNode(activate)):
-            with pytest.raises(httpx.HTTPStatusError):
-                ask()
-    with at_the_nodes_port(deployment, signed, tls=False) as fleet, pytest.raises(httpx.TransportError):
-        fleet.ActivateNode(activate)
-    assert len(deployment.superlink.nodes()) == 2
+    make_key(key)
+    check_refused(deployment, key)
+    check_refused(deployment, None)
+    check_refused(deployment, None, "--insecure")
+    listed = flwr("supernode", "list", home=deployment.folder)["nodes"]
+    assert {int(node["node-id"]) for node in listed} == set(deployment.clients.read().values())
 
 
-class SignedEarlier(NodeAuthHttpInterceptor):
-    """Sends what a node signed some seconds ago, as somebody who has recorded it would."""
+def signed(key, at):
+    """The headers with which a node signs a request."""
+    private = load_ssh_private_key(key.read_bytes(), None)
+    public = private.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
+    signature = private.sign(at.isoformat().encode(), ec.ECDSA(hashes.SHA256()))
+    texts = {"flwr-public-key": public, "flwr-signature": signature}
+    return {"flwr-timestamp": at.isoformat(), **{name: base64.b64encode(text).decode() for name, text in texts.items()}}
 
-    def __init__(self, private, seconds):
-        super().__init__(private, private.public_key())
-        self.signed_at = datetime.now(UTC) - timedelta(seconds=seconds)
 
-    def intercept(self, context, call_next):
-        with patch("flwr.supernode.node_auth_http_interceptor.now", lambda: self.signed_at):
-            return super().intercept(context, call_next)
+def heartbeat(node):
+    """The message with which a node says that it is there, in protobuf."""
+    number = bytearray()
+    while node > 127:
+        number.append(node & 127 | 128)
+        node >>= 7
+    number = b"\x08" + bytes([*number, node])
+    return b"\x0a" + bytes([len(number)]) + number + b"\x11" + struct.pack("<d", 30.0)
 
 
 def check_a_replay(deployment):
-    private, node_id = read_node_key(deployment.key(0)), deployment.state.nodes[0].id
-    beat = SendNodeHeartbeatRequest(node=Node(node_id=node_id), heartbeat_interval=30)
-    with at_the_nodes_port(deployment, [SignedEarlier(private, 0)]) as fleet:
-        assert fleet.SendNodeHeartbeat(beat).success
-    late = at_the_nodes_port(deployment, [SignedEarlier(private, 3600)])
-    with late as fleet, pytest.raises(httpx.HTTPStatusError) as refused:
-        fleet.SendNodeHeartbeat(beat)
-    assert refused.value.response.status_code == 401
+    """What a node signed, sent again by somebody who has recorded it."""
+    address, now = f"127.0.0.1:{deployment.port}", datetime.now(UTC)
+    beat = heartbeat(deployment.clients.read()[0])
+
+    def send(key, at):
+        return post(address, "/v1/fleet/send-node-heartbeat", deployment.made.authority, signed(key, at), beat)
+
+    assert send(deployment.key(0), now) == 200
+    assert send(deployment.key(0), now - timedelta(hours=1)) == 401
+    assert send(deployment.key(1), now) == 401  # another node's heartbeat
 
 
-def check_a_withdrawn_key(deployment, key):
-    public, private = public_bytes(make_node_key(key)), read_node_key(key)
-    activate = ActivateNodeRequest(public_key=public, heartbeat_interval=30)
-    node_id = deployment.superlink.register(public, "withdrawn")
-    with at_the_nodes_port(deployment, [NodeAuthHttpInterceptor(private, private.public_key())]) as fleet:
-        assert fleet.ActivateNode(activate).node_id == node_id
-        deployment.superlink.unregister(node_id)
-        with pytest.raises(httpx.HTTPStatusError):
-            fleet.ActivateNode(activate)
+def check_a_double(deployment):
+    check_refused(deployment, deployment.key(0))
+    assert deployment.clients.states() == {0: "online", 1: "online"}
+
+
+def check_a_withdrawn_key(deployment):
+    deployment.clients.unregister(1)
+    wait_until(lambda: deployment.nodes[1].poll() is not None)  # the node is cut off
+    check_refused(deployment, deployment.key(1))
     with pytest.raises(InputError):
-        deployment.superlink.register(public, "again")
-    assert node_id not in deployment.superlink.nodes()
-
-
-def at_the_nodes_port(deployment, interceptors, tls=True):
-    """A connection as a node makes it."""
-    version = RuntimeVersionHttpInterceptor(component_name="SuperNode")
-    certificate = deployment.authority.read_bytes() if tls else None
-    return FleetHttpClient.from_server_address(
-        deployment.nodes_address, not tls, certificate, interceptors=[version, *interceptors]
-    )
-
-
-def check_a_double(deployment, capsys):
-    key = deployment.key(0)
-    own = ["--superlink", deployment.nodes_address, "--key", str(key), "--root-certificate", str(deployment.authority)]
-    with pytest.raises(SystemExit) as refused:
-        node.main(own)
-    assert refused.value.code == 2
-    assert capsys.readouterr().err.strip() == f"error: {key}: a node with this key is running already; end it first"
-    assert deployment.status()["node0"] == "online"
+        deployment.clients.register(deployment.key(1).with_suffix(".pub"), 1)
+    assert deployment.clients.states() == {0: "online"}
 
 
 def check_the_end(deployment):
-    started = deployment.state.processes
-    everything = [pid for process in started for pid in (process.pid, *children(process.pid))]
-    assert len(everything) == 6  # the SuperLink and its helper, two nodes and their executors
-    command = [sys.executable, "-m", "fedeas", "flower", "down", "--folder", str(deployment.folder)]
-    ended = subprocess.run(command, capture_output=True, text=True)
-    assert ended.returncode == 0, ended.stderr
-    assert "3 processes ended" in ended.stdout
-    assert not deployment.file.exists()
-    assert not any(process.alive for process in started)
+    everything = [each for process in [deployment.server, deployment.nodes[0]] for each in children(process.pid)]
+    assert len(everything) >= 5  # nginx, the SuperLink, a node, and their executors
+    deployment.stop()
     wait_until(lambda: not any(map(exists, everything)))
 
 
@@ -299,11 +267,8 @@ def errors(step):
 
 
 def children(pid):
-    return [child.pid for child in psutil.Process(pid).children()]
+    return psutil.Process(pid).children(recursive=True)
 
 
-def exists(pid):
-    try:
-        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False
+def exists(process):
+    return process.is_running() and process.status() != psutil.STATUS_ZOMBIE

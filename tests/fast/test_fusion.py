@@ -22,12 +22,11 @@ from federation.engines.six_clients import (
 from fedeas.algorithms import FedAvg, parse_algorithm
 from fedeas.algorithms.base import Fleet
 from fedeas.config import EngineConfig, TrainConfig
-from fedeas.core.devices import free_memory, torch_precision
+from fedeas.core.devices import torch_precision
 from fedeas.core.errors import InputError, RunError
 from fedeas.data.client import ClientData, Normaliser
-from fedeas.fast import fused, stacked_layers
+from fedeas.fast import fused, gpu_engine, stacked_layers
 from fedeas.fast import fusion as module
-from fedeas.fast.engine import gpu_engine
 from fedeas.fast.fused import FusedSGD
 from fedeas.fast.fusion import FusionEngine
 from fedeas.fast.lanes import LanesEngine
@@ -35,6 +34,7 @@ from fedeas.federation.engines.base import Task
 from fedeas.federation.engines.local import LocalEngine
 from fedeas.federation.rounds import Schedule, federate, set_up
 from fedeas.federation.worker import Worker
+from fedeas.gpu import free_memory
 from fedeas.models.build import build_model
 
 LARGEST = max(SIZES)
@@ -47,7 +47,6 @@ WAYS = [
     {"batch_size": 64},
     {"steps": 3, "batch_size": 50, "augment": "flip"},
     {"loss": "balanced-softmax"},
-    {"loss": "fedlc"},
 ]
 
 
@@ -264,6 +263,6 @@ def trained_deep_network(spec):
     try:
         with torch_precision("bf16", device):
             server = set_up(algorithm, engine, algorithm.init(model, Fleet(np.array(sizes), 10)), 8)
-            return federate(algorithm, engine, server, Schedule(2, 8, 8, 0), lambda state: dict)
+            return federate(algorithm, engine, server, Schedule(2, 8, 8, 0), lambda state: {})
     finally:
         engine.close()

@@ -29,13 +29,13 @@ from fedeas.core.errors import InputError, RunError
 from fedeas.data.client import ClientData, Normaliser
 from fedeas.fast import lanes as module
 from fedeas.fast.captured import CapturedSGD
+from fedeas.fast.fused_layers import norms_can_be_masked
 from fedeas.fast.lanes import LanesEngine, fewest_useful, lanes_for
 from fedeas.federation.engines.base import Task
 from fedeas.federation.engines.local import LocalEngine
 from fedeas.federation.rounds import Schedule, federate, set_up
 from fedeas.federation.worker import Worker
 from fedeas.models.build import build_model
-from fedeas.models.norm import norms_can_be_masked
 
 LARGEST = max(SIZES)
 ALGORITHMS = ["fedavg", "fedprox(mu=0.5)", "scaffold", "moon", "fedgen(ensemble_epochs=2)", "fedmix(lam=0.2, mash=4)"]
@@ -306,5 +306,5 @@ def test_on_a_gpu_eight_lanes_of_a_deep_network_begin_at_once(precision):
         server = FedAvg().init(model, Fleet(np.array(sizes), 10))
         engine = LanesEngine(own, normalise, max(sizes), lanes)
         with torch_precision(precision, device):
-            found.append(federate(FedAvg(), engine, server, Schedule(2, 8, 8, 0), lambda state: dict))
+            found.append(federate(FedAvg(), engine, server, Schedule(2, 8, 8, 0), lambda state: {}))
     assert_same(*found)

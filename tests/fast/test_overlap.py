@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import torch
 from federation.engines.six_clients import GPU, SHAPE, SIZES, assert_same, normaliser, worker
 from waiting import LIMIT
 
@@ -14,21 +15,22 @@ from fedeas.algorithms import FedAvg, parse_algorithm
 from fedeas.algorithms.base import Fleet, Reply
 from fedeas.core.errors import RunError
 from fedeas.data.client import Normaliser
-from fedeas.fast import fused
+from fedeas.fast import fused, overlap
 from fedeas.fast.fused import FusedSGD
-from fedeas.fast.fusion import FusionEngine
+from fedeas.fast.fusion import FusionEngine, awaited
+from fedeas.fast.overlap import federate
 from fedeas.federation import rounds
 from fedeas.federation.engines.base import Task
-from fedeas.federation.metrics import Evaluation, probe_gamma_hat
-from fedeas.federation.rounds import Schedule, federate, set_up
+from fedeas.federation.metrics import Evaluation, gamma_hat
+from fedeas.federation.rounds import Schedule, set_up
 from fedeas.models.build import parameter_names
 
 ROUNDS = 4
 SCHEDULE = Schedule(ROUNDS, len(SIZES), 3, 0)
 
 
-def told(overlaps, end_after, device):
-    """What `on_round` gets: record, state, and the clients' states at that moment; and the loop's result."""
+def told(loop, overlaps, end_after, device):
+    """The record, the state and the clients' states at each call of `on_round`, and the loop's result."""
     own = worker(parse_algorithm("scaffold"), device=device)
     engine, model = FusionEngine(own, SHAPE, normaliser(own), max(SIZES), 3), copy.deepcopy(own.model)
     engine.overlaps = overlaps
@@ -45,8 +47,8 @@ def told(overlaps, end_after, device):
     server = own.algorithm.init(own.model, Fleet(np.array(SIZES), 3))
     server = set_up(own.algorithm, engine, server, len(SIZES))
     try:
-        probes = (partial(probe_gamma_hat, trainable=names),)
-        server = federate(own.algorithm, engine, server, SCHEDULE, test, probes, on_round)
+        probes = {"gamma_hat": partial(gamma_hat, trainable=names)}
+        server = loop(own.algorithm, engine, server, SCHEDULE, test, probes, on_round)
     finally:
         engine.close()
     return seen, server
@@ -64,10 +66,12 @@ def assert_same_told(one, other):
 @pytest.mark.parametrize("end_after", [1, 2, ROUNDS])
 @pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=GPU)])
 def test_records_states_and_result_are_the_same_to_the_bit(end_after, device):
-    (one, result), (other, its_result) = (told(each, end_after, device) for each in (False, True))
+    one, result = told(rounds.federate, False, end_after, device)
     assert len(one) == end_after
-    assert_same_told(one, other)
-    assert_same(result, its_result)
+    for overlaps in (False, True):
+        other, its_result = told(federate, overlaps, end_after, device)
+        assert_same_told(one, other)
+        assert_same(result, its_result)
 
 
 class Grey:
@@ -77,6 +81,16 @@ class Grey:
 
     def sample(self, labels, index):
         return np.full((len(labels), *SHAPE), 128, dtype=np.uint8)
+
+
+class NoTest:
+    """A test of the model that measures nothing."""
+
+    def totals(self, state):
+        return torch.zeros(1)
+
+    def record(self, totals):
+        return {}
 
 
 def train_and_note(overlaps, note, load=lambda client, usual: usual(client), makes_images=False, lr=None):
@@ -91,7 +105,7 @@ def train_and_note(overlaps, note, load=lambda client, usual: usual(client), mak
     engine.overlaps = overlaps
     server = own.algorithm.init(own.model, Fleet(np.array(SIZES), 3))
     try:
-        federate(FedAvg(), engine, server, SCHEDULE, lambda state: dict, (), lambda record, _: note(record))
+        federate(FedAvg(), engine, server, SCHEDULE, NoTest(), {}, lambda record, _: note(record))
     finally:
         engine.close()
 
@@ -119,14 +133,15 @@ def test_a_round_is_told_when_the_next_one_has_been_launched_or_before_it_gets_n
 
 @pytest.mark.parametrize(("overlaps", "waits"), [(False, ROUNDS), (True, 1)])
 def test_the_seconds_of_all_rounds_add_up_to_those_of_the_loop(monkeypatch, overlaps, waits):
-    """By a clock that goes on by one at each look; `on_round` belongs to no round if the loop waits for it."""
+    """The clock advances by one at each reading; `on_round` belongs to no round if the loop waits for it."""
     times = []
 
     def look():
         times.append(float(len(times)))
         return times[-1]
 
-    monkeypatch.setattr(rounds, "time", SimpleNamespace(perf_counter=look))
+    for module in (rounds, overlap):
+        monkeypatch.setattr(module, "time", SimpleNamespace(perf_counter=look))
     told = []
     train_and_note(overlaps, lambda record: told.append(record["seconds"]))
     assert sum(sum(seconds.values()) for seconds in told) == pytest.approx(times[-1] - waits)
@@ -181,7 +196,7 @@ def test_an_engine_that_overlaps_does_not_wait_for_the_losses(monkeypatch, overl
     known.set()
     training.join(LIMIT)
     engine.close()
-    assert all(np.isfinite(float(reply.awaited().metrics["loss"])) for reply in replies)
+    assert all(np.isfinite(float(awaited(reply).metrics["loss"])) for reply in replies)
     assert len(replies) == 3
 
 

@@ -17,7 +17,7 @@ from fedeas.fast import stacked_layers
 from fedeas.fast.stacked import Stack, can_be_stacked, gathered_values
 from fedeas.fast.stacked_layers import KernelWindow, StackedBatchNorm
 from fedeas.models.build import build_model
-from fedeas.models.norm import BatchNorm
+from fedeas.models.layers import BatchNorm
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 RUNS = torch.cuda.is_available() or os.environ.get("TRITON_INTERPRET") == "1"

@@ -26,7 +26,7 @@ def test_ten_nodes_of_which_one_is_killed_and_one_stopped_end_as_one_process_doe
             started.wait_for(gates, f"client{client}-{round}")  # in the middle of its work
             end(client)
             gates.open(f"client{client}-{round}")
-            loopback.start_node(client)
+            loopback.restart_node(client)
             started.wait_for(gates, f"server-{round}")
             gates.open(f"server-{round}")
         assert started.wait().completed, started.log[-30:]

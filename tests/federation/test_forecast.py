@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from fedeas.cli.generator import _say_how_long
-from fedeas.cli.runs import say_how_long
+from fedeas.cli.progress import say_how_long
 from fedeas.config import load_config
 from fedeas.federation.forecast import Forecast, forecast, steps_of_a_round
 from fedeas.federation.model_choice import for_this_machine

@@ -232,14 +232,11 @@ def test_seeds_of_one_method_share_a_federation_unless_it_is_redrawn():
 GOLDEN = json.loads((Path(__file__).parents[1] / "golden_runs.json").read_text())
 
 
-SLOW = {"resnet": pytest.mark.slow}
+NAMES = [pytest.param(name, marks=pytest.mark.slow if name == "resnet" else ()) for name in GOLDEN]
 
 
-@pytest.mark.parametrize("name", [pytest.param(name, marks=SLOW.get(name, ())) for name in GOLDEN])
-def test_fingerprints_and_first_rounds_are_those_on_record(name, tmp_path):
-    """If this fails on purpose, raise config.run.RULES and write tests/golden_runs.json again (tests/golden.py)."""
+def assert_on_record(run, name):
     wanted = GOLDEN[name]
-    run = execute(load_config(None, wanted["overrides"]), RunStore(tmp_path))
     assert run.config.fingerprint == wanted["fingerprint"]
     rounds = wanted.get(f"rounds on {platform.machine()}", wanted["rounds"])  # of networks that processors round apart
     for found, recorded in zip(run.rounds(), rounds, strict=True):
@@ -248,3 +245,30 @@ def test_fingerprints_and_first_rounds_are_those_on_record(name, tmp_path):
         assert found["train_loss"] == pytest.approx(recorded["train_loss"], rel=1e-3)
         assert found["test_loss"] == pytest.approx(recorded["test_loss"], rel=1e-3)
         assert found["accuracy"] == pytest.approx(recorded["accuracy"], abs=0.01)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_fingerprints_and_first_rounds_are_those_on_record(name, tmp_path):
+    """If this fails on purpose, raise config.run.RULES and write tests/golden_runs.json again (tests/golden.py)."""
+    assert_on_record(execute(load_config(None, GOLDEN[name]["overrides"]), RunStore(tmp_path)), name)
+
+
+WITHOUT_SPEED = """
+import json, sys
+sys.modules["fedeas.gpu"] = sys.modules["fedeas.fast"] = None  # importing them or a part of them fails
+from fedeas.config import load_config
+from fedeas.federation.run import execute
+from fedeas.runs.store import RunStore
+for name, overrides in json.load(sys.stdin).items():
+    execute(load_config(None, overrides), RunStore(f"{sys.argv[1]}/{name}"))
+assert not [name for name in sys.modules if name.startswith(("fedeas.gpu.", "fedeas.fast."))]
+"""
+
+
+@pytest.mark.parametrize("slow", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_without_the_rooms_that_exist_for_speed_runs_are_those_on_record(slow, tmp_path):
+    asked = {name: GOLDEN[name]["overrides"] for name in GOLDEN if (name == "resnet") == slow}
+    subprocess.run([sys.executable, "-c", WITHOUT_SPEED, tmp_path], input=json.dumps(asked), text=True, check=True)
+    for name in asked:
+        [run] = RunStore(tmp_path / name).all()
+        assert_on_record(run, name)

@@ -8,11 +8,12 @@ from torch import nn
 from fedeas.algorithms.base import Reply, model_arrays
 from fedeas.core.errors import RunError
 from fedeas.data.client import Normaliser
-from fedeas.federation.metrics import Evaluation, probe_gamma_hat, summarise
+from fedeas.federation.metrics import Evaluation, summarise
+from fedeas.federation.metrics import gamma_hat as dissimilarity
 
 
 def gamma_hat(*arguments):
-    return probe_gamma_hat(*arguments)()["gamma_hat"]
+    return float(dissimilarity(*arguments))
 
 
 @pytest.mark.parametrize("number", [float("nan"), float("inf")])
@@ -22,7 +23,7 @@ def test_a_model_that_is_not_finite_has_no_accuracy(number):
     server = model_arrays(model)
     server["model/1.bias"] = torch.tensor([number, 0.0, 0.0, 0.0])
     with pytest.raises(RunError, match="no longer finite"):
-        Evaluation(model, images, labels, 4, Normaliser.of((0.4,), (0.3,)))(server)()
+        Evaluation(model, images, labels, 4, Normaliser.of((0.4,), (0.3,)))(server)
 
 
 def test_gamma_hat_equals_the_supplements_sum():
@@ -59,7 +60,7 @@ def test_evaluation_counts_right_answers_in_eval_mode():
     workspace = copy.deepcopy(model)
     for parameter in workspace.parameters():
         nn.init.zeros_(parameter)
-    result = Evaluation(workspace, images, labels, 4, normalise, batch_size=10)(server)()
+    result = Evaluation(workspace, images, labels, 4, normalise, batch_size=10)(server)
     model.eval()
     logits = model((images / 255 - 0.4) / 0.3)
     assert result["accuracy"] == pytest.approx((logits.argmax(1) == labels).float().mean().item())
@@ -74,7 +75,7 @@ def test_every_class_has_an_entry_and_one_without_test_images_has_no_accuracy():
     images, labels = torch.zeros(6, 1, 4, 4, dtype=torch.uint8), torch.tensor([0, 2]).repeat(3)
     server = model_arrays(model)
     server["model/1.weight"], server["model/1.bias"] = torch.zeros(4, 16), torch.tensor([0.0, 0.0, 1.0, 0.0])
-    result = Evaluation(model, images, labels, 4, Normaliser.of((0.4,), (0.3,)))(server)()
+    result = Evaluation(model, images, labels, 4, Normaliser.of((0.4,), (0.3,)))(server)
     assert result["class_accuracy"] == [0.0, None, 1.0, None]
     assert result["accuracy"] == 0.5
 

@@ -66,29 +66,6 @@ def test_a_run_leaves_a_complete_directory(tmp_path):
     assert summary["protocol"] == "clean"
 
 
-def planned_for(participation, caplog, store, *overrides):
-    """The warnings of a run of RoundBias that is planned for this share of clients, with half of six in each round."""
-    caplog.clear()
-    execute(config(f"policy=round-bias(budget=9, participation={participation})", *overrides), store)
-    return [record.getMessage() for record in caplog.records if "rounds.participation" in record.getMessage()]
-
-
-def test_a_run_says_that_its_policy_is_planned_for_rounds_of_another_size(tmp_path, caplog):
-    short, store = ("rounds.total=1", "train.steps=1", "rounds.participation=0.5"), RunStore(tmp_path)
-    (words,) = planned_for(0.1, caplog, store, *short)
-    assert "participation=0.1" in words
-    assert "rounds.participation=0.5" in words
-    assert "policy=round-bias(budget=9, participation=0.5)" in words
-    assert "\n" not in words
-    assert planned_for(0.5, caplog, store, *short) == []
-    assert planned_for(0.45, caplog, store, *short) == []  # three of six, too
-
-
-def test_a_policy_that_does_not_depend_on_rounds_says_nothing_of_them(tmp_path, caplog):
-    execute(config("policy=kl(budget=9)", "rounds.total=1", "train.steps=1"), RunStore(tmp_path))
-    assert "rounds.participation" not in caplog.text
-
-
 def test_a_finished_run_is_not_run_again(tmp_path):
     first = execute(config(), RunStore(tmp_path))
     stamp = first.checkpoint.stat().st_mtime_ns

@@ -46,11 +46,9 @@ class Started:
     """A run on the deployment, in the background."""
 
     def __init__(self, loopback, store, overrides):
-        from deploy.flower.operator import members  # Flower may not be installed
-
         self.config = identified(load_config(None, overrides))
         self.log, self.outcome, self.failure = [], None, None
-        given = {"overrides": json.dumps(overrides), "runs": str(store.root), "members": members(loopback.superlink)}
+        given = {"overrides": json.dumps(overrides), "runs": str(store.root)}
 
         def work():
             try:

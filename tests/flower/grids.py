@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import itertools
+import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from flwr.app import Context, Error, Message, RecordDict
+from flwr.app import Context, Error, Message, Metadata, RecordDict
 from flwr.clientapp import ClientApp
-from flwr.supercore.task_identity import TaskIdentity
 
+from fedeas.flower import engine
 from fedeas.flower.app import client
+
+NUMBERS = itertools.count(1)
+
+
+def message_from_nowhere(content, dst_node_id, message_type, ttl):
+    """A message made outside a run of Flower, which would know the run and the sender; it has its number from here."""
+    name = f"message-{next(NUMBERS)}"
+    return Message(content, metadata=Metadata(1, name, 1, dst_node_id, "", "", time.time(), ttl, message_type))
 
 
 @dataclass
@@ -31,11 +40,9 @@ class StraightGrid:
     log: list[tuple[str, int]] = field(default_factory=list)
     replies: dict[str, Message] = field(default_factory=dict)
     app: ClientApp = client
-    numbers: itertools.count = field(default_factory=lambda: itertools.count(1))
 
     def __post_init__(self):
-        TaskIdentity._run_id = 1  # a message asks for the run that it belongs to
-        TaskIdentity._task_id = TaskIdentity._node_id = 1
+        engine.Message = message_from_nowhere
 
     def get_node_ids(self):
         return [self.node(client) for client in range(self.clients) if client not in self.off]
@@ -51,8 +58,7 @@ class StraightGrid:
         return [self.replies.pop(number) for number in list(ids) if number in self.replies]
 
     def delivered(self, message):
-        name = f"message-{next(self.numbers)}"
-        message.metadata.__dict__["_message_id"] = name
+        name = message.metadata.message_id
         who = next(each for each in range(self.clients) if self.node(each) == message.metadata.dst_node_id)
         action = message.metadata.message_type
         self.log.append((action, who))

@@ -8,6 +8,7 @@ import pytest
 
 pytest.importorskip("flwr", reason="needs Flower: pip install 'fedeas[flower]'", exc_type=ImportError)
 
+from flower.deployments import need_nginx
 from flower.gated_runs import assert_same
 from flower.hosts import namespaces
 from waiting import LIMIT, wait_until
@@ -22,8 +23,8 @@ ROUNDS = 10
 SETTINGS = ["partition.clients=2", "rounds.participation=1.0", f"rounds.total={ROUNDS}", "train.epochs=1",
             "train.lr=0.05", "engine.threads=1", "algorithm=scaffold", "policy=fedeas(beta=2)",
             f"engine.timeout={LIMIT / 2}"]  # fmt: skip
-OPERATOR = "--connection keys/connection.toml"
-RUN = f"fedeas flower run {OPERATOR} {shlex.join(SETTINGS)}"
+DEPLOY = "python -m deploy.flower"
+RUN = f"fedeas flower run {shlex.join(SETTINGS)}"
 CUT = 12.0
 """Seconds that a hospital is cut off. A round waits for it much longer."""
 
@@ -36,20 +37,23 @@ def check_run(hosts, host, command):
 
 def start_federation(hosts):
     """As docs/distributed.md says, but with the clients' parts of the run's dataset instead of their own data."""
-    check_run(hosts, SERVER, "fedeas flower keys keys --host server.example.org && mkdir -p runs metrics")
+    check_run(hosts, SERVER, f"{DEPLOY} keys keys --host server.example.org && mkdir -p runs metrics flower")
+    (hosts.home(SERVER) / "flower" / "config.toml").write_text(
+        '[superlink]\ndefault = "here"\n[superlink.here]\naddress = "127.0.0.1:8001"\n'
+        'root-certificates = "/srv/fedeas/keys/ca.pem"\n'
+    )
     check_run(hosts, SERVER, "systemctl start fedeas-superlink")
     for client, hospital in enumerate(HOSPITALS):
         check_run(hosts, SERVER, f"scp keys/ca.pem {hospital}:/srv/fedeas/keys/ca.pem")
-        check_run(
-            hosts, hospital, f"fedeas flower node-key keys/node && scp keys/node.pub {SERVER}:/srv/fedeas/keys/new.pub"
-        )
-        check_run(hosts, SERVER, f"fedeas flower register keys/new.pub --client {client} {OPERATOR}")
+        check_run(hosts, hospital, "ssh-keygen -q -t ecdsa -b 384 -N '' -f keys/node")
+        check_run(hosts, hospital, f"scp keys/node.pub {SERVER}:/srv/fedeas/keys/new.pub")
+        check_run(hosts, SERVER, f"{DEPLOY} register keys/new.pub --client {client}")
         (hosts.home(hospital) / "node.env").write_text("SUPERLINK=server.example.org:8000\n")
         (hosts.home(hospital) / "node.toml").write_text(
             f'partition-id = {client}\nnum-partitions = {len(HOSPITALS)}\nstate-dir = "/srv/fedeas/state"\n'
         )
         check_run(hosts, hospital, "systemctl start fedeas-node")
-    check_run(hosts, SERVER, f"fedeas flower status {OPERATOR} --wait 300")
+    check_run(hosts, SERVER, f"{DEPLOY} status --wait 300")
 
 
 class Progress:
@@ -84,6 +88,7 @@ def cut_off(hosts, hospital, progress):
 
 @pytest.mark.slow
 def test_a_run_with_a_cut_off_node_and_a_killed_superlink_ends_as_one_process_does(tmp_path):
+    need_nginx()
     if not namespaces.possible():
         pytest.skip("hosts that are network namespaces need root")
     with ThreadPoolExecutor(1) as pool, namespaces.connected(tmp_path, (SERVER, *HOSPITALS)) as hosts:
@@ -97,7 +102,7 @@ def test_a_run_with_a_cut_off_node_and_a_killed_superlink_ends_as_one_process_do
         code, said = first.result(LIMIT)
         assert code == RunError.exit_code, said
         assert after < progress.count() < ROUNDS
-        check_run(hosts, SERVER, "fedeas flower health 127.0.0.1:9100 --wait 300")
+        check_run(hosts, SERVER, f"{DEPLOY} status --wait 300")
         check_run(hosts, SERVER, RUN)
     records = progress.run.rounds()
     assert [record["round"] for record in records] == list(range(1, ROUNDS + 1))

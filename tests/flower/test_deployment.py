@@ -39,7 +39,7 @@ def test_a_killed_node_is_missing_until_it_returns(loopback, gates, tmp_path):
     started.wait_for(gates, "client1-2")  # in the middle of its work
     loopback.kill_node(1)
     gates.open("client1-2")
-    loopback.start_node(1)
+    loopback.restart_node(1)
     started.wait_for(gates, "server-2")
     gates.open("server-2")
     assert started.wait().completed, started.log[-30:]
@@ -51,7 +51,7 @@ def test_a_killed_node_is_missing_until_it_returns(loopback, gates, tmp_path):
 
 def kill_server(loopback):
     """Kill the process of the run's server, which Flower starts out of sight."""
-    superlink = psutil.Process(loopback.state.superlink.pid)
+    superlink = psutil.Process(loopback.server.pid)
     servers = [each for each in superlink.children(recursive=True) if "flwr-serverapp" in command_of(each)]
     assert servers
     for process in servers:
@@ -94,6 +94,6 @@ def test_the_superlink_ends_though_somebody_follows_a_run_whose_server_is_dead(l
     started.wait_for(gates, "client0-1")
     kill_server(loopback)
     gates.open("client0-1")
-    assert loopback.superlink.unfinished_runs()
-    loopback.down()
-    assert "Finished server process" in loopback.log("superlink").read_text()  # by itself: nobody had to kill it
+    assert loopback.operator.unfinished_runs()
+    loopback.stop()
+    assert loopback.server.returncode == 0  # by itself: nobody had to kill it

@@ -35,10 +35,9 @@ from fedeas.flower import client as flower_client
 from fedeas.flower.app import run_on
 from fedeas.flower.client import About, Participant
 from fedeas.flower.engine import NotReadyError, check_metrics, checked_count
+from fedeas.flower.grid import MessageWindow, WatchedGrid, set_at_the_end
 from fedeas.flower.node_settings import NodeSettings
 from fedeas.flower.reply_store import ReplyStore
-from fedeas.flower.stop_signal import StoppableGrid, set_at_the_end
-from fedeas.flower.window import MessageWindow
 from fedeas.flower.wire import Parcel, packed, unpacked
 from fedeas.models.build import build_model
 from fedeas.runs.store import RunStore
@@ -229,9 +228,9 @@ def test_the_same_run_on_flower_is_the_same_bit_for_bit(tmp_path, local, setting
 
 
 def numbers_in(content):
-    """Everything in a message that a number could be read from."""
+    """Everything in a message that a number could be read from, but the text that repeats what was asked."""
     header, arrays = unpacked(content)
-    header = {key: value for key, value in header.items() if key not in ("config", "about", "metrics")}
+    header = {key: value for key, value in header.items() if key not in ("config", "about", "metrics", "answers")}
     return header, arrays
 
 
@@ -241,13 +240,14 @@ def test_no_label_count_leaves_a_client(tmp_path, policy):
     model = {name.removeprefix("server/") for name in load_file(run.checkpoint)}
     allowed = {
         "hello": {"client", "size", "own_data", "own_generator"},
-        "settle": {"total"},
+        "settle": {"client", "total"},
         "train": {"client", "weight"},
     }
     if policy.startswith("uniform"):
         allowed["hello"] |= {"total", "filled"}
-    for action, _, reply in grid.seen:
+    for action, sent, reply in grid.seen:
         header, arrays = numbers_in(reply)
+        assert unpacked(reply)[0]["answers"] == unpacked(sent)[0]["asked"]
         assert set(header) <= allowed[action.removeprefix("query.")], action
         assert set(arrays) <= model, action  # weights and control variates, which the server holds too
         assert set(unpacked(reply)[0].get("metrics", {})) <= {
@@ -294,7 +294,7 @@ def test_a_node_does_not_run_code_of_the_servers_choice(tmp_path, named):
 
 def test_code_of_ones_own_runs_in_a_simulation_and_not_on_a_node(tmp_path, monkeypatch):
     monkeypatch.chdir(ROOT)
-    own = ["policy=python:examples.own_policy:RaiseRare(share=0.5)", "algorithm=python:examples.own_loss:FocalAvg",
+    own = ["policy=python:examples.own_policy:RaiseRare(share=0.5)", "algorithm=python:examples.own_loss:FedLC",
            "generator=shared(of=python:examples.custom_generator:stripes)", "engine.share_counts=true"]  # fmt: skip
     given = config(*own, "engine.name=flower"), 0, About.of(load_dataset("digits")), NodeSettings(tmp_path / "state")
     with flower_app.simulated_machine(tmp_path):
@@ -389,7 +389,7 @@ def broken(kind):
             array.data = array.data.replace(b"{", b"(", 1).replace(b"}", b" ", 1)  # a bracket that is never closed
             return whole
         elif kind == "refused":
-            return RecordDict({"refused": ConfigRecord({"reason": "the disk is full"})})
+            return packed({"refused": "the disk is full", "client": 1, "answers": header["answers"]})
         else:
             del arrays[name]
         return packed(header, Parcel.of(arrays))
@@ -492,7 +492,7 @@ class MovingGrid(StraightGrid):
 
     def delivered(self, message):
         if self.moved and message.metadata.dst_node_id == StraightGrid.node(1):
-            return f"lost-{next(self.numbers)}"
+            return message.metadata.message_id
         return super().delivered(message)
 
 
@@ -618,7 +618,7 @@ class StoppedGrid(StraightGrid):
 @pytest.mark.parametrize("action", ["query.hello", "query.settle", "train"])
 def test_a_stopped_server_does_not_wait_for_clients_and_its_run_can_be_resumed(tmp_path, local, action):
     stopped, store = threading.Event(), RunStore(tmp_path / "runs")
-    grid = StoppableGrid(StoppedGrid(tmp_path / "nodes", action, stopped), stopped)
+    grid = WatchedGrid(StoppedGrid(tmp_path / "nodes", action, stopped), stopped)
     settings = [LOCAL_POLICY, "rounds.participation=1.0"]
     with pytest.raises(StoppedError):
         run_on(grid, config(*settings, "engine.name=flower"), store)

@@ -8,13 +8,12 @@ import pytest
 pytest.importorskip("flwr", reason="needs Flower: pip install 'fedeas[flower]'", exc_type=ImportError)
 
 import torch
-from flower.grids import StraightGrid
-from flwr.app import Message
+from flower.grids import StraightGrid, message_from_nowhere
 
 from fedeas.config import load_config
 from fedeas.flower.app import run_on
+from fedeas.flower.grid import WatchedGrid, size_of
 from fedeas.flower.metrics_file import METRICS, MetricsFile
-from fedeas.flower.traffic import MeteredGrid, size_of
 from fedeas.flower.wire import Parcel, packed
 from fedeas.runs.store import RunStore
 
@@ -32,7 +31,7 @@ def followed(tmp_path_factory):
     """A run, what its file says after each round, and the messages that went through."""
     folder = tmp_path_factory.mktemp("followed")
     straight = StraightGrid(folder / "nodes", 2)
-    metered = MeteredGrid(straight)
+    metered = WatchedGrid(straight)
     file, seen = MetricsFile(folder / "fedeas.prom", "hospital", 2, metered, clock=lambda: 5.0), []
 
     def progress(record):
@@ -63,11 +62,10 @@ def test_bytes_grow_with_each_round_and_are_those_of_all_messages(followed):
 
 
 def test_tensors_of_all_types_are_counted_with_the_bytes_that_they_have():
-    StraightGrid(None, 0)  # a message needs a run to belong to
     size = 8000
     for dtype in (torch.float32, torch.int64, torch.uint8):
         parcel = Parcel.of({"x": torch.arange(size // dtype.itemsize).to(dtype)})
-        assert size <= size_of(Message(packed({}, parcel), 1, "train")) < 1.1 * size
+        assert size <= size_of(message_from_nowhere(packed({}, parcel), 1, "train", 60.0)) < 1.1 * size
 
 
 def test_every_line_is_a_comment_or_a_number(followed):
@@ -78,7 +76,7 @@ def test_every_line_is_a_comment_or_a_number(followed):
 
 
 def test_a_missing_client_is_counted(tmp_path):
-    file = MetricsFile(tmp_path / "fedeas.prom", "hospital", 9, MeteredGrid(None))
+    file = MetricsFile(tmp_path / "fedeas.prom", "hospital", 9, WatchedGrid(None))
     file.write({"round": 3, "clients": [0, 1, 2], "missing": [1], "seconds": {"train": 2.0}})
     told = read(file.path)
     assert (told["participants"], told["missing"]) == (2, 1)
@@ -86,13 +84,13 @@ def test_a_missing_client_is_counted(tmp_path):
 
 
 def test_a_file_that_cannot_be_written_does_not_end_a_run(tmp_path, caplog):
-    file = MetricsFile(tmp_path / "nowhere" / "fedeas.prom", "hospital", 1, MeteredGrid(None))
+    file = MetricsFile(tmp_path / "nowhere" / "fedeas.prom", "hospital", 1, WatchedGrid(None))
     file.write({"round": 1, "clients": [0], "seconds": {}})
     assert "nowhere" in caplog.text
 
 
 def test_the_servers_environment_names_the_file(tmp_path, monkeypatch):
     monkeypatch.delenv(METRICS, raising=False)
-    assert MetricsFile.of("hospital", 1, MeteredGrid(None)) is None
+    assert MetricsFile.of("hospital", 1, WatchedGrid(None)) is None
     monkeypatch.setenv(METRICS, str(tmp_path / "fedeas.prom"))
-    assert MetricsFile.of("hospital", 1, MeteredGrid(None)).path == tmp_path / "fedeas.prom"
+    assert MetricsFile.of("hospital", 1, WatchedGrid(None)).path == tmp_path / "fedeas.prom"

@@ -20,8 +20,6 @@ NODES, ROUNDS, NOISE = 2, 2, 20.0
 def test_real_nodes_bring_their_own_data_and_add_noise(tmp_path):
     from flower.deployments import deployed
 
-    from deploy.flower.operator import members
-
     digits = load_dataset("digits")
     np.savez(tmp_path / "test.npz", test_images=digits.test_images, test_labels=digits.test_labels)
     np.savez(tmp_path / "mine.npz", images=digits.images[:200], labels=digits.labels[:200])
@@ -29,10 +27,8 @@ def test_real_nodes_bring_their_own_data_and_add_noise(tmp_path):
     overrides = [f"data.dataset=npz:{tmp_path}/test.npz", "partition.scheme=own", f"partition.clients={NODES}",
                  f"rounds.total={ROUNDS}", "rounds.participation=1.0", "train.steps=2", "engine.threads=1",
                  f"engine.timeout={LIMIT / 2}"]  # fmt: skip
-    preload = ["--preload", "torch", "opacus.accountants"]
-    with deployed(tmp_path / "deployment", NODES, node, options=preload) as deployment:
-        given = {"settings": load_config(None, overrides).model_dump_json(), "runs": str(tmp_path / "runs"),
-                 "members": members(deployment.superlink)}  # fmt: skip
+    with deployed(tmp_path / "deployment", NODES, node) as deployment:
+        given = {"settings": load_config(None, overrides).model_dump_json(), "runs": str(tmp_path / "runs")}
         log = []
         assert deployment.run(None, given, log.append).completed, log[-30:]
         notes = sorted(deployment.folder.rglob("privacy-*.jsonl"))

@@ -11,7 +11,6 @@ from flwr.app import Context, RecordDict
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deploy.flower.internals.superlink import RunStatus
 from fedeas.config import load_config
 from fedeas.core.errors import InputError, RunError
 from fedeas.flower.app import server
@@ -40,7 +39,7 @@ def refusal(folder, grid, **given):
     asked = {"settings": SETTINGS, "runs": str(folder / "runs"), **given}
     with pytest.raises(RuntimeError) as ended:
         server(grid, Context(1, 1, {}, RecordDict(), asked))
-    return RunStatus(1, "finished:failed", f"ServerApp failed with exception: {ended.value}").error
+    return error_in(f"ServerApp failed with exception: {ended.value}")
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from fedeas.gpu.cuda_graphs import WARM_UP, Captured, on_recordable_stream
+from fedeas.gpu import WARM_UP, Captured, on_recordable_stream
 
 
 def test_without_a_gpu_the_function_is_simply_called():

@@ -8,18 +8,16 @@ from hypothesis import strategies as st
 from strategies import label_counts
 
 from fedeas.config import load_config
-from fedeas.core.errors import PolicyError
-from fedeas.flower.revealed_counts import numbers_of, own_row, shares
 from fedeas.generators.pools import distinct_in_pool
 from fedeas.generators.registry import parse_generator
-from fedeas.planning.advice import WHOLE_POOL, Advice, Shown
-from fedeas.planning.counts import LabelCounts
-from fedeas.planning.policies import FedEAS, parse_policy
+from fedeas.planning.advice import ADVICE, advice_for
+from fedeas.planning.policies import FedEAS, lacks_budget, parse_policy, policy_with_budget
+from fedeas.planning.policies.base import Needs
 
 
 @given(label_counts(), st.integers(0, 300))
 def test_a_recommended_pool_serves_all_clients_and_makes_no_more_images_than_the_budget(counts, images):
-    advice = Advice(server=Shown(WHOLE_POOL)).for_budget(images, counts)
+    advice = advice_for(images, counts)
     policy, generator = re.search(r"(pool\(.*?\)) with generator=(shared(?:\(each=\d+\))?)", advice).groups()
     config = load_config(None, [f"policy={policy}", f"generator={generator}"])
     plan, pool = parse_policy(config.policy).allocate(counts), parse_generator(config.generator)
@@ -27,29 +25,9 @@ def test_a_recommended_pool_serves_all_clients_and_makes_no_more_images_than_the
     assert distinct_in_pool(plan.n, pool.each).sum() <= images
 
 
-@pytest.mark.parametrize(
-    ("name", "counts"),
-    [("fedeas", False), ("uniform", False), ("greedy", True), ("kl", True), ("pool", True), ("pool(fill=max)", True)],
-)
-def test_advice_says_whether_clients_must_reveal_their_label_counts(name, counts):
-    assert Shown(name).needs_counts == counts
-    for shown in (Shown(name), Shown(name, ("digits",), 1, 2)):
-        assert any("label counts" in clause for clause in Advice(clients=shown).clauses) == counts
-
-
-def test_what_is_not_a_policy_needs_no_counts():
-    assert Shown(WHOLE_POOL).needs_counts
-    assert not Shown("balanced softmax", ("digits",), 1, 2).needs_counts
-
-
-@pytest.mark.parametrize("name", ["kl", "greedy", "uniform"])
-def test_a_policy_that_needs_no_counts_gives_a_client_its_row_from_a_few_numbers(name):
-    policy, rows = parse_policy(f"{name}(budget={FedEAS().spec})"), LabelCounts([[60, 20, 0], [0, 80, 5]])
-    try:
-        told = shares(policy, [numbers_of(policy, row) for row in rows.n])
-        own = [own_row(policy, row, share).tolist() for row, share in zip(rows.n, told, strict=True)]
-    except PolicyError:
-        assert Shown(name).needs_counts
-    else:
-        assert own == policy.allocate(rows).n.tolist()
-        assert not Shown(name).needs_counts
+@pytest.mark.parametrize(("name", "counts"), [("pool", True), ("kl", True), ("fedeas", False)])
+def test_advice_says_rightly_whether_the_server_needs_the_label_counts(name, counts):
+    policy = policy_with_budget(name, FedEAS()) if lacks_budget(name) else parse_policy(name)
+    assert (policy.needs is Needs.COUNTS) == counts
+    (clause,) = (each for each in ADVICE if "label counts" in each)
+    assert (name in clause.partition("the server needs")[0]) == counts

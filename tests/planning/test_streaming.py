@@ -10,7 +10,6 @@ from fedeas import (
     KL,
     BySize,
     FedEAS,
-    Feedback,
     FullBalance,
     Greedy,
     LabelCounts,
@@ -18,21 +17,19 @@ from fedeas import (
     Optimal,
     PolicyError,
     Pool,
-    RoundBias,
     Uniform,
     write_counts,
 )
 from fedeas.cli import main
 from fedeas.planning import fleet, request, streaming
 from fedeas.planning.passes import Rounding
-from fedeas.planning.policies import coupled, optimal
+from fedeas.planning.policies import optimal
 from fedeas.planning.policies.prices import round_to
 from fedeas.planning.streaming import can_stream, placement, plan_in_passes
 from fedeas.planning.tables import CountTable, read_allocation
 
-kinds = st.sampled_from([Greedy, Optimal, KL, RoundBias])
+kinds = st.sampled_from([Greedy, Optimal, KL])
 spreading = st.sampled_from([Uniform, MissingOnly, BySize, Pool])
-targets = st.sampled_from(["uniform", "global"])
 
 
 def in_parts(counts, rows):
@@ -76,22 +73,11 @@ def test_so_it_is_for_policies_without_a_price(kind, counts, budget, rows):
 
 
 @settings(max_examples=12)
-@given(targets, label_counts(max_clients=12), st.integers(0, 400), st.integers(1, 5))
-def test_so_it_is_without_dynamic_programming(target, counts, budget, rows):
+@given(label_counts(max_clients=12), st.integers(0, 400), st.integers(1, 5))
+def test_so_it_is_without_dynamic_programming(counts, budget, rows):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(optimal, "EXACT_STEPS", -1)
-        assert_same(counts, Optimal(budget=budget, target=target), rows)
-
-
-@settings(max_examples=12)
-@given(label_counts(max_clients=12), st.integers(0, 400), st.sampled_from([0, 100_000]), st.integers(1, 5))
-@example(LabelCounts([[5, 1], [5, 1], [5, 1]]), 7, 0, 1)  # all clients match the target
-@example(LabelCounts([[9, 0], [0, 9], [9, 0]]), 400, 0, 2)  # far more than clients need
-@example(LabelCounts([[5, 1, 0], [5, 1, 0], [0, 1, 5], [0, 1, 5]]), 5, 0, 3)  # ties
-def test_so_it_is_for_greedy_towards_the_global_shares(counts, budget, open_clients, rows):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(fleet, "OPEN_CLIENTS", open_clients)
-        assert_same(counts, Greedy(budget=budget, target="global"), rows)
+        assert_same(counts, Optimal(budget=budget), rows)
 
 
 @settings(max_examples=20)
@@ -102,19 +88,8 @@ def test_so_it_is_for_a_pool_to_the_largest_class(counts, images, rows):
 
 @settings(max_examples=12)
 @given(label_counts(max_clients=12), st.integers(0, 400), st.sampled_from([0.01, 1.0, 3.0]))
-def test_so_it_is_for_kl_towards_the_global_shares(counts, budget, smoothing):
-    assert_same(counts, KL(budget=budget, target="global", smoothing=smoothing))
-
-
-@settings(max_examples=40)
-@given(targets, label_counts(max_clients=12), st.integers(0, 400), st.sampled_from([0.1, 0.5, 0.9, 1.0]),
-       st.sampled_from([1, 8, 2**18]), st.integers(1, 5))  # fmt: skip
-@example("uniform", LabelCounts([[5, 1], [1, 5], [5, 1]]), 4, 0.5, 1, 1)  # ties
-@example("global", LabelCounts([[5, 1], [5, 1], [5, 1]]), 7, 0.5, 8, 2)  # all clients match the target
-def test_so_it_is_for_round_bias(target, counts, budget, participation, cells, rows):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(coupled, "BLOCK_CELLS", cells)
-        assert_same(counts, RoundBias(budget=budget, participation=participation, target=target), rows)
+def test_so_it_is_for_kl_with_another_smoothing(counts, budget, smoothing):
+    assert_same(counts, KL(budget=budget, smoothing=smoothing))
 
 
 @pytest.mark.parametrize("open_clients", [0, 5, 100_000])
@@ -122,14 +97,8 @@ def test_so_it_is_for_round_bias(target, counts, budget, participation, cells, r
     "policy",
     [
         Greedy(budget=FedEAS(6)),
-        Greedy(budget=FedEAS(6), target="global"),
         Optimal(budget=FedEAS(6)),
-        Optimal(budget=FedEAS(6), target="global"),
         KL(budget=FedEAS(6)),
-        KL(budget=FedEAS(6), target="global"),
-        RoundBias(budget=FedEAS(6)),
-        RoundBias(budget=FedEAS(6), target="global", participation=0.9),
-        RoundBias(budget=FedEAS(6), participation=1.0),
     ],
     ids=lambda policy: policy.spec,
 )
@@ -164,7 +133,6 @@ def test_a_file_is_planned_with_its_names(ending, tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     "policy",
     [
-        Feedback(budget=5),
         Pool(distinct=KL(budget=5)),
         KL(budget=Uniform(budget=FullBalance())),
     ],

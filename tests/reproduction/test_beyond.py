@@ -1,7 +1,5 @@
 """The experiment beyond the paper: every method at the budget of FedEAS, on the same clients."""
 
-import itertools
-
 import numpy as np
 import pytest
 
@@ -10,12 +8,10 @@ from reproduction.artefacts import artefacts
 from reproduction.beyond import (
     ASIDE,
     DISJOINT,
-    FURTHER_LOSSES,
     GAUSSIAN,
     GENERATED,
     LARGEST,
     REAL,
-    ROUND_BIAS,
     WHOLE,
     comparisons_in,
     sheets_in,
@@ -172,24 +168,6 @@ def test_generated_and_real_images_are_compared_at_every_budget_with_the_same_cl
         assert real.model_copy(update={"generator": generated.generator}).fingerprint == generated.fingerprint
         assert (plan_of(real).n == plan_of(generated).n).all()
         assert plan_of(real).counts.total + real.data.held_out == plan_of(compared.runs["FedEAS"]).counts.total
-
-
-@pytest.mark.parametrize("profile", ["digits", "fashion"])
-def test_further_losses_and_round_bias_change_one_thing_and_spend_the_same_budget(profile):
-    chosen = study(profile, "clean")
-    usual = comparisons_in(chosen, chosen.beyond[0])[: len(chosen.profile.betas)]
-    asked = [each for each in usual if ROUND_BIAS in each.runs]
-    assert tuple(each.beta for each in asked) == chosen.profile.further_betas
-    for compared in asked:
-        usual = compared.runs["FedEAS"]
-        for title, loss in itertools.product(("FedAvg", "FedEAS"), FURTHER_LOSSES):
-            base, run = compared.runs[title], compared.runs[f"{title}, {loss}"]
-            assert run.train.loss.startswith(FURTHER_LOSSES[loss])
-            assert run.model_copy(update={"train": base.train}).fingerprint == base.fingerprint
-        moved = compared.runs[ROUND_BIAS]
-        assert moved.model_copy(update={"policy": usual.policy}).fingerprint == usual.fingerprint
-        assert plan_of(moved).total == plan_of(usual).total
-        assert (plan_of(moved).n != plan_of(usual).n).any()
 
 
 @pytest.mark.parametrize("profile", ["digits", "smoke", "full"])

@@ -76,13 +76,3 @@ def test_a_side_question_is_told_at_each_budget_that_has_all_its_seeds():
     assert contrasts_markdown([replace(experiment(budgets=2), aside=(compared(DISJOINT, part),))]) == NOTHING
     both = replace(experiment(budgets=2), aside=(first, compared(DISJOINT, whole, "beta = 12")))
     assert contrasts_markdown([both]).count("+1.31") == 3  # at each budget, and their mean
-
-
-def test_methods_without_images_are_told_without_a_budget():
-    values = [1.25] * (SEEDS - 1) + [1.5]
-    first, second = (compared("FedAvg, FedLC", values, table) for table in ("beta = 4", "beta = 12"))
-    for aside in ((first,), (first, second)):  # it may be compared at some budgets alone
-        made = tuple(compared("FedAvg", [0.0] * SEEDS, each.table) for each in aside)
-        shown = contrasts_markdown([replace(experiment(*made, budgets=2), aside=aside)])
-        assert shown.count("+1.31") == 1
-        assert "beta" not in shown

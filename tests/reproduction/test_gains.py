@@ -60,7 +60,7 @@ def test_experiments_without_all_their_runs_and_under_the_papers_protocol_are_le
 
 def test_methods_that_give_clients_no_images_have_no_row():
     assert {name for name in METHODS if name not in USES} == {
-        "FedAvg", "FedAvg, balanced softmax", "The images at the server",
+        "FedAvg", "FedAvg, balanced softmax",
     }  # fmt: skip
 
 

@@ -1,15 +1,14 @@
-"""Many finished runs in one file."""
+"""Many finished runs in one Parquet file."""
 
 import json
-import lzma
 from pathlib import Path
 
 import pytest
+from pyarrow import parquet
 
 from fedeas import InputError
-from fedeas.core.record_tables import write_table
-from fedeas.runs.packed import ENDING, pack, unpack, write_folder
-from fedeas.runs.store import RunStore
+from fedeas.runs.packed import COLUMNS, pack_runs, unpack
+from fedeas.runs.store import PACKED_RUNS, RunStore
 from reproduction.results import Results
 
 RESULTS = Path(__file__).parents[2] / "reproduction" / "results"
@@ -18,10 +17,16 @@ RESULTS = Path(__file__).parents[2] / "reproduction" / "results"
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory):
     """Run directories of four finished runs."""
-    folder = tmp_path_factory.mktemp("runs")
-    for run in unpack(RESULTS / f"digits{ENDING}")[58:62]:  # some generated nothing
-        write_folder(run, folder)
-    return RunStore(folder).all()
+    store = RunStore(tmp_path_factory.mktemp("runs"))
+    for packed in unpack(RESULTS / f"digits{PACKED_RUNS}")[58:62]:  # some generated nothing
+        run = store.open(packed.config)
+        run.write_json("env.json", packed.environment())
+        if (used := packed.generator()) is not None:
+            run.write_json("generator.json", used._asdict())
+        for record in packed.rounds():
+            run.append_round(record)
+        run.write_json("summary.json", packed.summary())
+    return store.all()
 
 
 def everything(run):
@@ -29,47 +34,65 @@ def everything(run):
 
 
 def test_runs_are_read_back_as_they_were_packed(runs, tmp_path):
-    pack(reversed(runs), tmp_path / f"some{ENDING}")
-    back = unpack(tmp_path / f"some{ENDING}")
+    path = tmp_path / f"some{PACKED_RUNS}"
+    pack_runs(reversed(runs), path)
+    back = unpack(path)
     assert list(map(everything, back)) == list(map(everything, runs))
-    assert [json.dumps(run.rounds()) for run in back] == [json.dumps(run.rounds()) for run in runs]
+    assert [run.rounds() for run in back] == [run.rounds() for run in runs]
+    assert [(run.method, run.seed, run.content) for run in back] == [
+        (run.method, run.seed, run.content) for run in runs
+    ]
     assert all(run.finished and run.has_rounds for run in back)
-    assert len({run.path for run in back}) == len(runs) == 4
+    assert [run.path for run in back] == [path / run.path.name for run in runs]
+
+
+@pytest.mark.parametrize("path", sorted(RESULTS.rglob(f"*{PACKED_RUNS}")), ids=lambda path: path.stem)
+def test_columns_say_what_config_and_summary_of_each_kept_run_say(path):
+    for run in unpack(path):
+        config, row = run.config, run.row
+        assert (run.summary()["fingerprint"], row["fingerprint"]) == (config.fingerprint,) * 2
+        assert (run.method, run.seed, run.content) == (config.unpinned.method, config.seed, config.content)
+        named = {"dataset": config.data.dataset, "protocol": config.data.protocol, "start": config.model.weights}
+        named |= {"clients": config.partition.clients, "alpha": config.partition.alpha}
+        named |= {name: getattr(config, name) for name in ("label", "policy", "generator", "algorithm")}
+        assert {name: row[name] for name in named} == named
+        assert row["accuracy"] == run.summary()["accuracy"]
 
 
 def test_rounds_may_be_left_out(runs, tmp_path):
-    whole, small, mixed = (tmp_path / f"{name}{ENDING}" for name in ("whole", "small", "mixed"))
-    pack(runs, whole)
-    pack(runs, small, with_rounds=False)
+    whole, small, mixed = (tmp_path / f"{name}{PACKED_RUNS}" for name in ("whole", "small", "mixed"))
+    pack_runs(runs, whole)
+    pack_runs(runs, small, with_rounds=False)
     assert small.stat().st_size < whole.stat().st_size / 2
     assert list(map(everything, unpack(small))) == list(map(everything, runs))
     with pytest.raises(InputError, match="its rounds were not packed"):
         unpack(small)[0].rounds()
-    pack([unpack(small)[0], *unpack(whole)[1:3], unpack(small)[3]], mixed)
+    pack_runs([unpack(small)[0], *unpack(whole)[1:3], unpack(small)[3]], mixed)
     assert [run.has_rounds for run in unpack(mixed)] == [False, True, True, False]
     assert [run.rounds() for run in unpack(mixed)[1:3]] == [run.rounds() for run in runs[1:3]]
 
 
-def test_a_file_that_was_written_again_is_read_again(runs, tmp_path):
-    path = tmp_path / f"some{ENDING}"
-    for some in (runs, runs[:1], runs[1:]):
-        pack(some, path)
-        for _ in range(2):
-            assert [run.config for run in unpack(path)] == [run.config for run in some]
-            assert [run.rounds() for run in unpack(path)] == [run.rounds() for run in some]
+def test_runs_that_were_read_stay_as_they_were_when_the_file_is_written_again(runs, tmp_path):
+    path = tmp_path / f"some{PACKED_RUNS}"
+    pack_runs(runs, path)
+    before = unpack(path)
+    pack_runs(runs[1:], path)
+    assert [run.rounds() for run in before] == [run.rounds() for run in runs]
+    assert [run.rounds() for run in unpack(path)] == [run.rounds() for run in runs[1:]]
 
 
 @pytest.mark.parametrize("folder", [".", "beyond"])
 def test_results_find_packed_runs_in_a_folder_and_its_subfolders(runs, tmp_path, folder):
     (tmp_path / folder).mkdir(exist_ok=True)
-    pack(runs, tmp_path / folder / f"some{ENDING}")
+    pack_runs(runs, tmp_path / folder / f"some{PACKED_RUNS}")
     found = Results([tmp_path])
     assert all(found.has(run.config) for run in runs)
 
 
 def test_the_same_runs_give_the_same_file(runs, tmp_path):
-    for name, some in (("one", runs), ("other", runs[::-1]), ("again", unpack(RESULTS / f"digits{ENDING}")[58:62])):
-        pack(some, tmp_path / name)
+    for name, some in (("one", runs), ("other", runs[::-1])):
+        pack_runs(some, tmp_path / name)
+    pack_runs(unpack(tmp_path / "one"), tmp_path / "again")
     assert len({path.read_bytes() for path in tmp_path.iterdir()}) == 1
 
 
@@ -78,75 +101,64 @@ def test_the_folder_of_the_data_is_not_packed(runs, tmp_path):
     somewhere = config.data.model_copy(update={"root": "/home/somebody/data"})
     run = RunStore(tmp_path).open(config.model_copy(update={"data": somewhere}))
     run.write_json("summary.json", runs[0].summary())
-    pack([run], tmp_path / f"some{ENDING}", with_rounds=False)
-    (back,) = unpack(tmp_path / f"some{ENDING}")
+    pack_runs([run], tmp_path / f"some{PACKED_RUNS}", with_rounds=False)
+    (back,) = unpack(tmp_path / f"some{PACKED_RUNS}")
     assert back.config.data.root is None
 
 
 def test_a_run_whose_rounds_are_damaged_is_not_packed(runs, tmp_path):
-    write_folder(runs[0], tmp_path)
-    (run,) = RunStore(tmp_path).all()
-    (run.path / "rounds.jsonl.gz").unlink()
+    run = RunStore(tmp_path).open(runs[0].config)
+    run.write_json("summary.json", runs[0].summary())
     with pytest.raises(InputError, match="0 of 60 rounds"):
-        pack([run], tmp_path / f"some{ENDING}")
-    assert not (tmp_path / f"some{ENDING}").exists()
+        pack_runs([run], tmp_path / f"some{PACKED_RUNS}")
+    assert not (tmp_path / f"some{PACKED_RUNS}").exists()
 
 
-def as_file(*tables):
-    return b"".join(lzma.compress(write_table(table)) for table in tables)
-
-
-DAMAGED = {
-    "empty": b"",
-    "no xz": b"no",
-    "no table": lzma.compress(b"[1]\n"),
-    "half a run": as_file([{"config": {}}]),
-    "no config": as_file([dict.fromkeys(["config", "summary", "environment", "generator", "rounds"])]),
-}
-
-
-@pytest.mark.parametrize("kind", DAMAGED)
-def test_a_damaged_file_is_refused_and_left_out_of_results(kind, tmp_path, caplog):
-    path = tmp_path / f"some{ENDING}"
-    path.write_bytes(DAMAGED[kind])
-    with pytest.raises(InputError, match=r"some.runs.xz: damaged \(.*\); restore it from a copy") as raised:
+@pytest.mark.parametrize("kind", ["empty", "no Parquet", "no config"])
+def test_a_damaged_file_is_refused_and_left_out_of_results(kind, runs, tmp_path, caplog):
+    path = tmp_path / f"some{PACKED_RUNS}"
+    path.write_bytes(b"" if kind == "empty" else b"no")
+    if kind == "no config":
+        pack_runs(runs, path)
+        kept = [name for name in COLUMNS.names if name != "config"]
+        parquet.write_table(parquet.read_table(path, columns=kept), path)
+    with pytest.raises(InputError, match=r"some.parquet: damaged \(.*\); restore it from a copy") as raised:
         unpack(path)
     assert "\n" not in str(raised.value)
     Results([tmp_path])
     assert "left out" in caplog.text
 
 
-@pytest.mark.parametrize("part", ["runs", "rounds"])
+@pytest.mark.parametrize("part", ["fingerprint", "summary", "rounds"])
 @pytest.mark.parametrize("damage", ["cut off", "a byte changed"])
 def test_damage_anywhere_is_found(runs, tmp_path, part, damage):
-    path, alone = tmp_path / f"some{ENDING}", tmp_path / f"alone{ENDING}"
-    pack(runs, path)
-    pack(runs, alone, with_rounds=False)  # about as long as the part with the runs
-    content = path.read_bytes()
-    place = alone.stat().st_size // 2 if part == "runs" else len(content) - 1000
+    path = tmp_path / f"some{PACKED_RUNS}"
+    pack_runs(runs, path)
+    about, content = parquet.read_metadata(path).row_group(0), path.read_bytes()
+    columns = [about.column(number) for number in range(about.num_columns)]
+    starts = [column.data_page_offset for column in columns if column.path_in_schema.startswith(part)]
+    place = starts[0] + 60  # behind the head of its first page
     rest = b"" if damage == "cut off" else bytes([content[place] ^ 1]) + content[place + 1 :]
     path.write_bytes(content[:place] + rest)
-    with pytest.raises(InputError, match=r"some.runs.xz: damaged \(.*\); restore it from a copy"):
+    with pytest.raises(InputError, match=r"some.parquet: damaged \(.*\); restore it from a copy"):
         [run.rounds() for run in unpack(path)]
 
 
-def test_missing_rounds_are_found(runs, tmp_path):
-    path = tmp_path / f"some{ENDING}"
-    pack(runs, path, with_rounds=False)
-    content, rounds = {**unpack(path)[0].content, "rounds": 60}, runs[0].rounds()[:59]
-    path.write_bytes(as_file([content], rounds))
-    with pytest.raises(InputError, match=r"damaged \(59 of 60 rounds are there\)"):
-        unpack(path)[0].rounds()
-    path.write_bytes(as_file([content], [*rounds, {"round": 59}]))
-    with pytest.raises(InputError, match=r"damaged \(line 60 is of round 59\)"):
-        unpack(path)[0].rounds()
-    path.write_bytes(as_file([content]))
-    with pytest.raises(InputError, match=r"damaged \(it ends too early\)"):
+@pytest.mark.parametrize(
+    ("kept", "problem"), [(range(59), "59 of 60 rounds are there"), ([*range(59), 58], "line 60 is of round 59")]
+)
+def test_missing_rounds_are_found(kept, problem, runs, tmp_path):
+    path = tmp_path / f"some{PACKED_RUNS}"
+    pack_runs(runs, path)
+    table = parquet.read_table(path)
+    rounds = [[each[number] for number in kept] for each in table["rounds"].to_pylist()]
+    parquet.write_table(table.drop(["rounds"]).append_column("rounds", [rounds]), path)
+    with pytest.raises(InputError, match=problem):
         unpack(path)[0].rounds()
 
 
 def test_a_packed_file_that_is_gone_is_named(tmp_path):
-    path = tmp_path / f"some{ENDING}"
+    path = tmp_path / f"some{PACKED_RUNS}"
     path.symlink_to(tmp_path / "nowhere")
-    with pytest.raises(InputError, match="cannot be read"):
+    with pytest.raises(InputError, match="no such file"):
         unpack(path)

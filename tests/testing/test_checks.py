@@ -17,7 +17,7 @@ from fedeas.planning.policies import POLICIES
 from fedeas.testing import check_algorithm, check_generator, check_policy
 
 SPECS = {"cost-aware": "cost-aware(price=0.1)", "pool": "pool(distinct=7)"}
-BUDGETED = ("uniform", "missing-only", "by-size", "greedy", "optimal", "kl", "round-bias", "feedback")
+BUDGETED = ("uniform", "missing-only", "by-size", "greedy", "optimal", "kl")
 
 
 @pytest.mark.parametrize("name", POLICIES)

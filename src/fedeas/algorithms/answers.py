@@ -1,4 +1,4 @@
-"""What the methods of an algorithm must return. It is checked after each call, since users write their own methods."""
+"""Checks of the values that an algorithm's methods return, after each call: users write their own methods."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ ANSWERS: dict[str, tuple[str, Callable[[object], bool]]] = {
     "client_update": ("a Reply and the client's state (a dictionary of tensors)", _is_reply_and_state),
     "server_update": _TENSORS,
 }
-"""For each method, its answer in words and the test of it."""
+"""For each method, a description of its answer and the test of it."""
 
 
 def checked(name: str, method: Callable[..., Any]) -> Callable[..., Any]:

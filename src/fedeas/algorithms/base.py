@@ -1,20 +1,18 @@
-"""What algorithms are made of: jobs, replies, and functions over named tensors, the same on every engine."""
+"""The parts of algorithms: jobs, replies, and functions over named tensors, the same on every engine."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple, SupportsFloat
-from weakref import WeakKeyDictionary
+from dataclasses import dataclass, field
+from typing import Any, SupportsFloat
 
 import torch
 from torch import Tensor, nn
-from torch._utils import _flatten_dense_tensors, _unflatten_dense_tensors
 
 from fedeas.algorithms.batch_order import batch_sizes
-from fedeas.config import TrainConfig
+from fedeas.config.sections import TrainConfig
 from fedeas.core.arrays import IntArray
-from fedeas.core.devices import Awaited
+from fedeas.core.devices import copy_all
 from fedeas.core.errors import InputError
 from fedeas.data.client import ClientData
 
@@ -26,7 +24,7 @@ MODEL = "model/"
 
 @dataclass(frozen=True)
 class Fleet:
-    """What the server knows from the start: the clients' sizes N_k, not their label counts, and the run's seed."""
+    """The server's knowledge at the start: the clients' sizes N_k, not their label counts, and the run's seed."""
 
     sizes: IntArray
     num_classes: int
@@ -65,9 +63,9 @@ class ClientJob:
 
 @dataclass(frozen=True)
 class Reply:
-    """What a client sends back. Its weight is N_k: real samples only, never the synthetic ones.
+    """A client's reply to the server. Its weight is N_k: real samples only, never the synthetic ones.
 
-    While the client's training still runs on a GPU, some metrics are awaited; ``float`` waits for them.
+    Metrics are numbers, or objects that ``float`` turns into numbers.
     """
 
     client: int
@@ -75,69 +73,22 @@ class Reply:
     arrays: Mapping[str, Tensor]
     metrics: Mapping[str, SupportsFloat] = field(default_factory=dict)
 
-    def awaited(self) -> Reply:
-        """The same reply when all metrics are known."""
-        known = {name: float(each) if isinstance(each, Awaited) else each for name, each in self.metrics.items()}
-        return replace(self, metrics=known)
-
-
-class ModelTensors(NamedTuple):
-    """All parameters and buffers of a model: their keys in order, and the tensors of each type with their keys."""
-
-    keys: list[str]
-    by_type: list[tuple[list[str], list[Tensor]]]
-
-    @staticmethod
-    def of(model: nn.Module) -> ModelTensors:
-        """What `state_dict` returns, in its order, but faster: on a GPU a whole round takes a fraction of a second."""
-        if (kept := _KEPT.get(model)) is not None:
-            return kept
-        tensors = {
-            f"{MODEL}{path}.{name}" if path else MODEL + name: tensor
-            for path, module in model.named_modules(remove_duplicate=False)
-            for name, tensor in (*module._parameters.items(), *module._buffers.items())
-            if tensor is not None and name not in module._non_persistent_buffers_set
-        }
-        groups: dict[torch.dtype, tuple[list[str], list[Tensor]]] = {}
-        for key, tensor in tensors.items():
-            keys, alike = groups.setdefault(tensor.dtype, ([], []))
-            keys.append(key)
-            alike.append(tensor)
-        return ModelTensors(list(tensors), list(groups.values()))
-
-
-_KEPT: WeakKeyDictionary[nn.Module, ModelTensors] = WeakKeyDictionary()
-
-
-def list_tensors_once(model: nn.Module) -> None:
-    """List the tensors of this model only once; they must not be replaced by others afterwards."""
-    _KEPT[model] = ModelTensors.of(model)
-
 
 @torch.no_grad()
 def model_arrays(model: nn.Module) -> Arrays:
-    """A copy of a model's parameters and buffers, independent of the layout that the model has on its device."""
-    own = ModelTensors.of(model)
-    copies = {key: copied for keys, tensors in own.by_type for key, copied in zip(keys, _copied(tensors), strict=True)}
-    return {key: copies[key] for key in own.keys}
-
-
-def _copied(tensors: list[Tensor]) -> Sequence[Tensor]:
-    """Copies of tensors of one type; on a GPU all are parts of one, which takes one kernel instead of many."""
-    if not tensors[0].is_cuda:
-        return [tensor.clone(memory_format=torch.contiguous_format) for tensor in tensors]
-    joined = _flatten_dense_tensors(tensors)  # type: ignore[no-untyped-call]
-    parts: Sequence[Tensor] = _unflatten_dense_tensors(joined, tensors)  # type: ignore[no-untyped-call]
-    return parts
+    """A copy of a model's parameters and buffers, independent of their memory layout."""
+    own = {MODEL + name: tensor for name, tensor in model.state_dict().items()}
+    copies = {key: torch.empty_like(tensor, memory_format=torch.contiguous_format) for key, tensor in own.items()}
+    copy_all(copies.values(), own.values())
+    return copies
 
 
 @torch.no_grad()
 def load_model(model: nn.Module, arrays: Arrays) -> None:
     """Put parameters and buffers into a model."""
-    own = ModelTensors.of(model)
-    _check_names(arrays, own.keys, "the server's state or its broadcast", "both must have all tensors of the model")
-    for keys, tensors in own.by_type:
-        torch._foreach_copy_(tensors, [arrays[key] for key in keys])
+    own = {MODEL + name: tensor for name, tensor in model.state_dict().items()}
+    _check_names(arrays, own, "the server's state or its broadcast", "both must have all tensors of the model")
+    copy_all(own.values(), [arrays[key] for key in own])
 
 
 def _check_names(arrays: Mapping[str, Tensor], keys: Iterable[str], whose: str, remedy: str) -> None:

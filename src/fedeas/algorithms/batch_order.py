@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from fedeas.config import TrainConfig
+from fedeas.config.sections import TrainConfig
 from fedeas.core.arrays import IntArray
 
 Draws = Mapping[str, Tensor]

@@ -38,13 +38,17 @@ class FedAvg(hyperparameters.FedAvg):
     needs_setup: ClassVar[bool] = False
     """Whether there is an exchange before the first round."""
     differentiates_twice: ClassVar[bool] = False
-    """Whether the loss contains gradients: training takes second derivatives, unless `models.doubled` avoids them."""
+    """Whether the loss contains gradients: training takes second derivatives.
+
+    It takes none if the model has `outputs_and_derivatives`, a method that returns its outputs for a batch of images
+    and their derivatives along given directions.
+    """
     shares_counts: ClassVar[bool] = False
     """Whether clients reveal their label counts to the server."""
     stacks: ClassVar[bool] = True
     """Whether its loss also works for several clients stacked into one model, as `Objective` says.
 
-    A class with its own `objective` or `client_update` must say so itself.
+    A class that overrides `objective` or `client_update` must set it.
     """
 
     def __init_subclass__(cls, **options: Any) -> None:
@@ -62,7 +66,7 @@ class FedAvg(hyperparameters.FedAvg):
         return model_arrays(model)
 
     def setup_client(self, job: ClientJob) -> Reply | None:
-        """What a client sends once before the first round, from its real samples, if the algorithm `needs_setup`."""
+        """The client's message before the first round, from its real samples, if the algorithm `needs_setup`."""
         return None
 
     def setup_server(self, server: Arrays, replies: Sequence[Reply]) -> Arrays:
@@ -70,7 +74,7 @@ class FedAvg(hyperparameters.FedAvg):
         return server
 
     def broadcast(self, server: Arrays, round: int) -> Arrays:
-        """What the server sends to the clients of a round: the global model."""
+        """The server's message to the clients of a round: the global model."""
         return group(server, MODEL)
 
     def client_update(self, job: ClientJob) -> tuple[Reply, Arrays]:
@@ -80,7 +84,7 @@ class FedAvg(hyperparameters.FedAvg):
         return Reply(job.client, job.data.num_real, model_arrays(job.model), result.metrics), {}
 
     def server_update(self, server: Arrays, replies: Sequence[Reply], round: int) -> Arrays:
-        """The server's state after a round: the mean of the models, by N_k; replies come in the order of client ids."""
+        """The server's state after a round: the mean of the models by N_k. Replies come in the order of client ids."""
         return {**server, **weighted_mean(replies, group(server, MODEL))}
 
     def objective(self, job: ClientJob) -> Objective:

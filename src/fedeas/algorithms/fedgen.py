@@ -56,7 +56,7 @@ def generated(weights: Mapping[str, Tensor], labels: Tensor, noise: Tensor) -> T
 
 
 def _joined(labels: Tensor, noise: Tensor, width: int) -> Tensor:
-    """One-hot labels beside the noise. torch's one_hot reads the labels on the host, which makes a GPU wait."""
+    """One-hot labels beside the noise. torch's one_hot would read the labels on the host."""
     classes = labels[:, None] == torch.arange(width - noise.shape[1], device=labels.device)
     return torch.cat([classes.to(noise.dtype), noise], dim=1)
 
@@ -103,7 +103,7 @@ class FedGen(hyperparameters.FedGen, FedAvg):
         return {**group(server, MODEL), **group(server, GENERATOR), SHARES: shares}
 
     def client_update(self, job: ClientJob) -> tuple[Reply, Arrays]:
-        """FedAvg with two more losses; the reply also holds the head, under names of its own."""
+        """FedAvg with two more losses; the reply also holds the head, under separate names."""
         reply, state = super().client_update(job)
         head = head_of(job.model)
         teacher = {HEAD_WEIGHT: head.weight.detach().clone(), HEAD_BIAS: head.bias.detach().clone()}

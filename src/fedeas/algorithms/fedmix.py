@@ -14,7 +14,6 @@ from fedeas.algorithms.base import MODEL, Arrays, ClientJob, Fleet, Reply, group
 from fedeas.algorithms.fedavg import FedAvg
 from fedeas.algorithms.local_sgd import Batch, Objective
 from fedeas.core.streams import stream
-from fedeas.fast import doubled
 
 IMAGES, LABELS, PARTNER, CLASSES = "mash/images", "mash/labels", "partner", "fleet/classes"
 
@@ -66,8 +65,9 @@ class FedMix(hyperparameters.FedMix, FedAvg):
 
     def _loss(self, model: nn.Module, batch: Batch, shared: Arrays) -> Tensor:
         means, soft_labels = (shared[key][batch.drawn[PARTNER]] for key in (IMAGES, LABELS))
-        if doubled.is_ready(model):
-            outputs, derivatives = doubled.outputs_and_derivatives(model, (1 - self.lam) * batch.images, means)
+        derive = getattr(model, "outputs_and_derivatives", None)
+        if derive is not None:  # the model gives both in one pass, so that no second derivatives are taken
+            outputs, derivatives = derive((1 - self.lam) * batch.images, means)
             return expanded_loss(batch.adjusted(outputs), derivatives, batch.labels, soft_labels, self.lam)
         return expanded_mixup(
             lambda images: batch.adjusted(model(images)), batch.images, batch.labels, means, soft_labels, self.lam

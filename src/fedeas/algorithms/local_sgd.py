@@ -5,10 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import SupportsFloat
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
@@ -17,12 +15,12 @@ from fedeas.algorithms.base import Arrays, ClientJob, head_of
 from fedeas.algorithms.batch_order import BatchPlan, augmented
 from fedeas.algorithms.sgd import Descent
 from fedeas.config.hyperparameters import CrossEntropy, parse_loss
-from fedeas.core.devices import Awaited, autocast
-from fedeas.core.errors import InputError, RunError
+from fedeas.core.devices import autocast
+from fedeas.core.errors import RunError
 from fedeas.core.streams import stream
 
 TERMS = "loss/terms"
-"""In the shared tensors of an objective: a factor and a summand for the logit of each class, (2, classes)."""
+"""In the shared tensors of an objective: what is added to the logit of each class, (classes,)."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,8 +33,8 @@ class Batch:
         drawn: rows that the algorithm drew for these samples or for this step.
         shares: for several clients; the weight of each row in its client's mean, (clients, rows), 0 for rows that only
             fill up the batch. None for one client whose rows all count.
-        terms: the factor and the summand of each logit, (2, classes), or (clients, 2, classes) for several clients;
-            None for plain cross-entropy.
+        terms: what is added to the logits of each class, (classes,), or (clients, classes) for several clients; None
+            for plain cross-entropy.
     """
 
     images: Tensor
@@ -50,8 +48,7 @@ class Batch:
         if self.terms is None:
             return logits
         rows = logits.view(-1, len(logits) if self.shares is None else self.shares.shape[1], logits.shape[1])
-        factors, summands = self.terms.view(-1, 2, 1, logits.shape[1]).unbind(dim=1)
-        return torch.addcmul(summands, rows, factors).view(logits.shape)
+        return (rows + self.terms.view(-1, 1, logits.shape[1])).view(logits.shape)
 
     def mean(self, values: Tensor) -> Tensor:
         """The mean over samples: one number, or one for each client."""
@@ -66,19 +63,6 @@ class Batch:
         return values.sum() if self.shares is None else values.flatten(1).sum(dim=1)
 
 
-class FilledBatch(Batch):
-    """Samples of one client and rows that only fill up the batch; `shares` has one row."""
-
-    def mean(self, values: Tensor) -> Tensor:
-        """The mean over samples."""
-        assert self.shares is not None
-        return (values * self.shares[0]).sum()
-
-    def total(self, values: Tensor) -> Tensor:
-        """The sum over a tensor shaped like a model's parameter."""
-        return values.sum()
-
-
 Loss = Callable[[nn.Module, Batch, Arrays], Tensor]
 Correction = Callable[[nn.Module, Arrays], None]
 
@@ -90,7 +74,7 @@ def cross_entropy(model: nn.Module, batch: Batch, shared: Arrays) -> Tensor:
 
 @dataclass(frozen=True, eq=False)
 class Objective:
-    """What a client minimises: functions of tensors alone, the same for every client.
+    """The objective of a client: functions of tensors alone, the same for every client.
 
     An algorithm that `stacks` cannot draw rows (`per_sample`, `per_step`): batches of its clients are filled up.
 
@@ -115,41 +99,29 @@ class Objective:
         drawn |= {name: rows[step] for name, rows in self.per_step.items()}
         return Batch(images, labels, drawn, terms=self.shared.get(TERMS))
 
-    def refuse_rows(self) -> None:
-        """Raise an error if rows are drawn, where batches are filled up and rows would be left out."""
-        if self.per_sample or self.per_step:
-            raise InputError("an algorithm that stacks cannot draw rows (per_sample, per_step); set stacks = False")
-
     def knowing_counts(self, job: ClientJob) -> Objective:
         """The same objective with the loss of the run, which may depend on the client's label counts."""
         loss = parse_loss(job.train.loss)
         if loss == CrossEntropy():
             return self
         counts = torch.bincount(job.data.labels, minlength=head_of(job.model).out_features)
-        terms = torch.from_numpy(np.stack(loss.logit_terms(counts.cpu().numpy())))
+        terms = torch.from_numpy(loss.logit_terms(counts.cpu().numpy()))
         return replace(self, shared={**self.shared, TERMS: terms.to(job.data.normalise.scale)})
 
 
 @dataclass(frozen=True)
 class LocalResult:
-    """Steps taken, images seen (an image counts each time it is seen), and the mean loss over these.
-
-    On a GPU the training may still run: `read_loss` waits for its end, and so does `read_seconds`, if a trainer
-    measures its own time.
-    """
+    """Steps taken, images seen (an image counts each time it is seen), the mean loss over these, and more metrics."""
 
     steps: int
     samples: int
-    read_loss: Callable[[], float]
-    read_seconds: Callable[[], float] | None = None
+    loss: SupportsFloat
+    more: Mapping[str, SupportsFloat] = field(default_factory=dict)
 
     @property
     def metrics(self) -> dict[str, SupportsFloat]:
-        """The metrics that a client reports; some may still be awaited."""
-        known: dict[str, SupportsFloat] = {"steps": self.steps, "samples": self.samples}
-        if self.read_seconds is not None:
-            known["train_seconds"] = Awaited(self.read_seconds)
-        return {"loss": Awaited(self.read_loss), **known}
+        """The metrics that a client reports."""
+        return {"loss": self.loss, "steps": self.steps, "samples": self.samples, **self.more}
 
 
 def local_sgd(job: ClientJob, objective: Objective | None = None) -> LocalResult:
@@ -170,7 +142,7 @@ def local_sgd(job: ClientJob, objective: Objective | None = None) -> LocalResult
         batch = objective.batch(images, labels, rows.start, step)
         value = one_step(job.model, descent, objective, batch, job.precision)
         total += value * len(labels)
-    return LocalResult(len(plan.sizes), len(plan.index), partial(mean_loss, total, len(plan.index), job))
+    return LocalResult(len(plan.sizes), len(plan.index), mean_loss(total, len(plan.index), job))
 
 
 def one_step(model: nn.Module, descent: Descent, objective: Objective, batch: Batch, precision: str = "fp32") -> Tensor:

@@ -9,31 +9,20 @@ import torch
 from torch import Tensor, nn
 from torch.optim.sgd import sgd
 
-from fedeas.config import TrainConfig
+from fedeas.config.sections import TrainConfig
 
 
 class Descent:
-    """SGD with momentum and weight decay; the parameters of the model are updated in place.
+    """SGD with momentum and weight decay; the parameters of the model are updated in place."""
 
-    On a GPU the learning rate is a tensor, so that recorded steps read its current value.
-    """
+    fused: bool | None = None
+    """Whether torch updates all parameters in one kernel; None leaves the choice to torch."""
 
-    def __init__(self, model: nn.Module, train: TrainConfig, rate: float) -> None:
+    def __init__(self, model: nn.Module, train: TrainConfig, rate: float | Tensor) -> None:
         self.parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
         self.velocities: list[Tensor | None] = [None] * len(self.parameters)
         self.momentum, self.weight_decay = train.momentum, train.weight_decay
-        self.on_gpu = self.parameters[0].is_cuda
-        self.rate: float | Tensor = torch.tensor(rate, device=self.parameters[0].device) if self.on_gpu else rate
-
-    def begin(self, rate: float) -> None:
-        """Reset to the state before the first step, in place, with this learning rate."""
-        for velocity in self.velocities:
-            if velocity is not None:
-                velocity.zero_()
-        if isinstance(self.rate, Tensor):
-            self.rate.fill_(rate)
-        else:
-            self.rate = rate
+        self.rate = rate
 
     def expect(self, loss: Tensor, corrected: bool) -> None:
         """Get ready for the backward pass of this loss; `corrected` says whether gradients will be changed after it."""
@@ -49,8 +38,7 @@ class Descent:
             [self.parameters[i] for i in moved],
             [self.parameters[i].grad for i in moved],  # type: ignore[misc]
             velocities,
-            foreach=False,
-            fused=self.on_gpu,
+            fused=self.fused,
             weight_decay=self.weight_decay,
             momentum=self.momentum,
             lr=self.rate,  # type: ignore[arg-type]

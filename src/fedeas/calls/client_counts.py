@@ -12,12 +12,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from fedeas.config import RunConfig, checked_config
+from fedeas.config.reading import checked_config
+from fedeas.config.run import RunConfig
 from fedeas.core.errors import InputError
 from fedeas.core.inputs import checked_file
 from fedeas.core.records import array_names
+from fedeas.data.names import is_place
 from fedeas.data.partition import Partition
-from fedeas.data.sources import NPZ_NAMES, is_place
+from fedeas.data.sources import NPZ_NAMES
 from fedeas.federation.split import split_of
 from fedeas.planning.counts import LabelCounts
 from fedeas.planning.policies import Policy, Pool

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from fedeas.calls.running import config_from
-from fedeas.config import UNSEEDED, PartitionConfig, RunConfig
+from fedeas.config.run import UNSEEDED, RunConfig
+from fedeas.config.sections import PartitionConfig
 from fedeas.core.arrays import IntArray
 from fedeas.core.files import PathLike
 from fedeas.data.known import KNOWN

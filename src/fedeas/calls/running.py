@@ -1,4 +1,4 @@
-"""Run a federation from Python, as ``fedeas run`` does, or in stages."""
+"""Run a federation from Python, as ``fedeas run`` does."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedeas.config import RunConfig, checked_config, load_config
+from fedeas.config.reading import checked_config, load_config
+from fedeas.config.run import RunConfig
 from fedeas.core.deadline import Deadline
 from fedeas.core.errors import InputError
 from fedeas.core.files import PathLike
@@ -46,49 +47,13 @@ def run(
             ``fedeas.run("digits.toml", policy="full-balance", train__lr=0.05)``. ``train={"lr": 0.05}`` is the same:
             what a dictionary leaves out stays as it is.
     """
+    from fedeas.fast import backend_for
     from fedeas.federation.run import execute
 
     store = RunStore(runs)
     pause = None if minutes is None else Deadline(minutes)
-    return execute(_chosen(config, plan, store, settings), store, on_round, bank, pause=pause, on_start=on_start)
-
-
-def run_in_stages(
-    config: RunConfig | Mapping[str, Any] | PathLike | None = None,
-    /,
-    *,
-    stages: int,
-    feedback: bool = True,
-    plan: Plan | None = None,
-    runs: PathLike = "runs",
-    bank: PathLike | None = None,
-    on_round: Callable[[Record], None] | None = None,
-    **settings: Any,
-) -> list[Run]:
-    """Train a federation in stages, each a run; finished ones are not trained again.
-
-    The stages have equally many rounds. Each spends a part of the budget where the model of the stage before is weak,
-    and starts from that model. The budget is the total of the config's policy. ``data.held_out`` must be set: recall
-    is measured on these images.
-
-    Args:
-        config: as for `run`.
-        stages: how many; ``rounds.total`` must be a multiple of it.
-        feedback: whether recall counts; without it all stages spend the budget as Greedy, for comparison.
-        plan: as for `run`.
-        runs: folder of run directories.
-        bank: folder of synthetic images; ``.bank`` in `runs` by default.
-        on_round: called with the record of each round of each stage.
-        settings: as for `run`.
-
-    Returns:
-        The runs of all stages; the last one has the final accuracy.
-    """
-    from fedeas.federation.stages import execute_in_stages
-
-    store = RunStore(runs)
     chosen = _chosen(config, plan, store, settings)
-    return execute_in_stages(chosen, store, stages, feedback=feedback, on_round=on_round, bank=bank)
+    return execute(chosen, store, on_round, bank, pause=pause, on_start=on_start, backend_for=backend_for)
 
 
 def _chosen(

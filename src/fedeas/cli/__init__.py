@@ -1,4 +1,4 @@
-"""The command line: ``fedeas plan``, ``partition``, ``generator``, ``bank``, ``run``, ``flower`` ..."""
+"""The command line: plan, make images, train, compare, distribute."""
 
 from __future__ import annotations
 
@@ -33,8 +33,10 @@ app = typer.Typer(
     help="How much synthetic data each federated client needs, and where it should go.",
 )
 PANELS: dict[str, Sequence[Callable[..., None] | typer.Typer]] = {
-    "Plan and make images": (plan, partition, planner, generate, generator, weights, bank),
-    "Train and compare": (run, runs, report, demo, pretrain),
+    "Plan": (plan, partition, planner),
+    "Make images": (generate, generator, weights, bank),
+    "Train": (run, pretrain),
+    "Compare": (runs, report, demo),
     "Distribute": (flower,),
 }
 """The commands, in the groups that the help shows."""

@@ -19,7 +19,7 @@ from fedeas.core.errors import InputError, RunError
 from fedeas.core.foreign_text import printable
 from fedeas.generators.bank import Bank, KeptImages, Verification
 
-bank = typer.Typer(no_args_is_help=True, help="Generated images that are kept on disk.")
+bank = typer.Typer(no_args_is_help=True, help="List, verify and remove generated images on disk.")
 
 Folder = Annotated[Path, typer.Option("--bank", help="Folder of the images.")]
 Fingerprints = Annotated[

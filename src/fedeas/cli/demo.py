@@ -11,10 +11,12 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import Progress
 
-from fedeas.config import EngineConfig, PartitionConfig, RoundsConfig, RunConfig, TrainConfig
+from fedeas.config.run import RunConfig
+from fedeas.config.sections import EngineConfig, PartitionConfig, RoundsConfig, TrainConfig
 from fedeas.core.arrays import cores
 from fedeas.core.sentences import listed
 from fedeas.data.sources import load_dataset
+from fedeas.fast import backend_for
 from fedeas.federation.run import execute
 from fedeas.federation.split import split_data
 from fedeas.planning.beta import select_beta
@@ -99,4 +101,4 @@ def _rounds_to_threshold(seeds: Seeds) -> dict[int, float] | None:
 
 
 def _execute(config: RunConfig, root: str) -> Path:
-    return execute(config, RunStore(root)).path
+    return execute(config, RunStore(root), backend_for=backend_for).path

@@ -18,7 +18,6 @@ from fedeas.federation.split import Split
 from fedeas.planning import scores
 from fedeas.planning.counts import Allocation, LabelCounts
 from fedeas.planning.policies import CertifiedAllocation, SharedAllocation
-from fedeas.planning.policies.targets import Target, distance_to_target
 from fedeas.planning.request import policy_left_out
 from fedeas.planning.summary import Extreme, Summary
 from fedeas.runs.comparison import Seeds, fixed
@@ -30,11 +29,6 @@ ABOUT_COLUMNS = (
     "Largest client: the most samples that one client gets. Of large classes: samples of classes of which the client "
     "already holds so many that one more would raise its imbalance. Real samples alone decide this: once its small "
     "classes are filled, such samples help, too."
-)
-
-ABOUT_DISTANCE = (
-    "Distance to global shares: I is the distance to equal shares; this is the distance to the class shares of all "
-    "real samples together, the target of the chosen policy."
 )
 
 
@@ -54,18 +48,14 @@ def summary_table(summary: Summary, policy: str) -> RenderableType:
     return table
 
 
-def comparison_table(
-    counts: LabelCounts, allocations: Sequence[Allocation], chosen: Allocation, target: Target = "uniform"
-) -> RenderableType:
-    """Policies side by side, with `chosen` in bold; for a target other than equal shares also the distance to it."""
+def comparison_table(counts: LabelCounts, allocations: Sequence[Allocation], chosen: Allocation) -> RenderableType:
+    """Policies side by side, with `chosen` in bold."""
     title = f"{chosen.policy} beside policies that make at most as many images, no generation and full balance"
     large = scores.negative_gain(counts)
-    distances = _distances(counts, allocations, target)
     columns = {
         "policy": [each.policy.partition("(")[0] for each in allocations],
         "images made": [f"{each.generated:,}" for each in allocations],
         "imbalance removed": [f"{scores.imbalance_removed(counts, each):.2%}" for each in allocations],
-        **{head: [f"{distance:.4g}" for distance in column] for head, column in distances.items()},
         "samples": [f"{each.total:,}" for each in allocations],
         "largest client": [f"{each.per_client.max():,}" for each in allocations],
         "distinct if shared": [f"{each.distinct:,}" for each in allocations],
@@ -74,7 +64,7 @@ def comparison_table(
     styles = ["bold" if each is chosen else "" for each in allocations]
     cells = {head: [*map(foreign_text, texts, styles)] for head, texts in columns.items()}
     remarks = "; ".join(filter(None, map(_remark, allocations)))
-    notes = [ABOUT_COLUMNS, ABOUT_DISTANCE if distances else "", remarks, policy_left_out(allocations)]
+    notes = [ABOUT_COLUMNS, remarks, policy_left_out(allocations)]
     return FittedTable(foreign_text(title, "table.title"), cells, "right", [note for note in notes if note])
 
 
@@ -175,11 +165,8 @@ def plan_record(summary: Summary, policy: str) -> dict[str, Any]:
     return {"policy": policy, **figures, "distinct": summary.distinct, **shares}
 
 
-def comparison_record(
-    counts: LabelCounts, allocations: Sequence[Allocation], target: Target = "uniform"
-) -> list[dict[str, Any]]:
+def comparison_record(counts: LabelCounts, allocations: Sequence[Allocation]) -> list[dict[str, Any]]:
     """Policies side by side for JSON."""
-    distances = _distances(counts, allocations, target)
     return [
         {
             "policy": each.policy,
@@ -187,17 +174,9 @@ def comparison_record(
             "synthetic": each.total,
             "distinct": each.distinct,
             "removed": scores.imbalance_removed(counts, each),
-            **{head.replace(" ", "_"): column[place] for head, column in distances.items()},
         }
-        for place, each in enumerate(allocations)
+        for each in allocations
     ]
-
-
-def _distances(counts: LabelCounts, allocations: Sequence[Allocation], target: Target) -> dict[str, list[float]]:
-    """A column with the distance to the target, by its head; none for equal shares, whose distance is I."""
-    if target == "uniform":
-        return {}
-    return {f"distance to {target} shares": [distance_to_target(counts, target, each) for each in allocations]}
 
 
 def partition_record(split: Split, dataset: str) -> dict[str, Any]:

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
+from fedeas.cli.options import DataRoot, Device
 from fedeas.cli.progress import announce, duration, every, live_bar
 from fedeas.core.errors import InputError
 from fedeas.core.foreign_text import printable
-from fedeas.data.sources import NAMES
+from fedeas.data.names import NAMES
 from fedeas.planning.tables import read_allocation
 
 if TYPE_CHECKING:
@@ -29,14 +30,14 @@ def generate(
     generator: Annotated[str, typer.Option(help="Where images come from, such as gaussian or diffusion(weights=...).")],
     out: Annotated[Path, typer.Option(help="Folder for the images and their manifest.")],
     dataset: Annotated[str | None, typer.Option(help=f"What the images imitate: {', '.join(NAMES)}.")] = None,
-    data_root: Annotated[Path | None, typer.Option(help="Folder with the datasets' Parquet files.")] = None,
+    data_root: DataRoot = None,
     shape: Annotated[str | None, typer.Option(help="Channels,height,width for a function of your own.")] = None,
     client: Annotated[str | None, typer.Option(help="Only this client, by its name in the plan.")] = None,
     form: Annotated[str, typer.Option("--format", help=f"{FORMATS}.")] = "folder",
     bank: Annotated[Path | None, typer.Option(help="Folder of images that runs share, such as runs/.bank.")] = None,
-    device: Annotated[str, typer.Option(help="cpu, cuda or auto.")] = "auto",
+    device: Device = "auto",
 ) -> None:
-    """Make exactly the images of a plan; the same command goes on where it was broken off."""
+    """Make the images of a plan; the same command resumes."""
     from fedeas.generators.plan_images.files import ImageFormat, check_folder, write_images
     from fedeas.generators.plan_images.source import source_for
 

@@ -15,6 +15,7 @@ from rich.table import Table
 
 from fedeas.cli.display import foreign_text
 from fedeas.cli.fitting import output
+from fedeas.cli.options import DataRoot, Device
 from fedeas.cli.progress import announce, duration, every, live_bar
 from fedeas.core.files import make_folder
 from fedeas.core.foreign_text import printable
@@ -31,8 +32,6 @@ if TYPE_CHECKING:
 generator = typer.Typer(no_args_is_help=True, help="Train class-conditional generators and judge their images.")
 
 Dataset = Annotated[str, typer.Argument(help="digits, cifar10, cifar100, fashion-mnist, hub:, folder:, npz:.")]
-Root = Annotated[Path | None, typer.Option(help="Folder with the datasets' Parquet files.")]
-Device = Annotated[str, typer.Option(help="cpu, cuda or auto.")]
 PLAIN_SECONDS = 15.0  # between lines of progress without a terminal
 LOOKS_TO_PACE = 4  # looks at a training on a GPU until its pace is steady: seconds
 SHORT_FOR_COLOURS = "little time for colour images: compare the result with generator=gaussian (fedeas generator check)"
@@ -55,7 +54,7 @@ def train(
     device: Device = "auto",
     compiled: Annotated[bool, typer.Option("--compile/--no-compile", help="Compile the network first.")] = False,
     start: Annotated[Path | None, typer.Option(help="Initial weights instead of random ones.")] = None,
-    data_root: Root = None,
+    data_root: DataRoot = None,
 ) -> None:
     """Train a diffusion model; an interrupted training is resumed."""
     from fedeas.core.devices import chosen_device
@@ -117,7 +116,7 @@ def fit(
     dataset: Dataset,
     out: Annotated[Path, typer.Option(help="File for the generator.")] = Path("gaussian.safetensors"),
     components: Annotated[int, typer.Option(min=1, help="Directions of largest variance that are kept.")] = 32,
-    data_root: Root = None,
+    data_root: DataRoot = None,
 ) -> None:
     """Fit the Gaussian generator to the training part of a dataset and write it to a file."""
     from fedeas.data.sources import load_dataset
@@ -138,7 +137,7 @@ def check(
     classifier: Annotated[Path | None, typer.Option(help="Classifier file; trained and saved if missing.")] = None,
     out: Annotated[Path | None, typer.Option(help="Folder for report.json and grid.png.")] = None,
     device: Device = "auto",
-    data_root: Root = None,
+    data_root: DataRoot = None,
 ) -> None:
     """Measure a generator: class agreement, Frechet distance of classifier features, nearness to training images."""
     from fedeas.core.devices import chosen_device

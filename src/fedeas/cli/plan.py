@@ -23,31 +23,29 @@ from fedeas.cli.display import (
     summary_table,
 )
 from fedeas.cli.fitting import output
+from fedeas.cli.options import DataRoot
 from fedeas.cli.progress import announce, next_step
-from fedeas.config import checked_config
+from fedeas.config.reading import checked_config
 from fedeas.core.errors import InputError, RunError
 from fedeas.core.files import written_whole
 from fedeas.core.foreign_text import printable
 from fedeas.core.inputs import check_not_input
 from fedeas.data import partition as schemes
+from fedeas.data.names import NAMES
 from fedeas.data.partition import PAPER_SEED
-from fedeas.data.sources import NAMES
 from fedeas.federation.split import Split, split_of
-from fedeas.planning.advice import SHOWN
+from fedeas.planning.advice import advice_for
 from fedeas.planning.beta import BALANCED
 from fedeas.planning.counts import Allocation, LabelCounts
 from fedeas.planning.examples import find_example
 from fedeas.planning.policies import POLICIES, FullBalance, Policy
-from fedeas.planning.policies.targets import Target
 from fedeas.planning.request import (
     Limits,
     choose_policy,
     compare_policies,
     plan_file,
-    policies_in_parts,
     policy_left_out,
     reads_in_parts,
-    target_of,
     write_plan,
 )
 from fedeas.planning.summary import Summary
@@ -99,7 +97,7 @@ def plan(
     plot: Annotated[Path | None, typer.Option(help="Draw it: .png or .svg.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Plan how many synthetic samples each client generates of each class."""
+    """Plan how many images each client makes of each class."""
     limits = Limits(beta, total, minutes, images_per_second, auto, max_share, min_removed)
     if (counts is None) != example:
         raise InputError("give a file of label counts, or --example for the embedded one")
@@ -131,12 +129,12 @@ def partition(
     ] = False,
     file: Annotated[Path | None, typer.Option(help="Table of samples and clients, for --scheme file.")] = None,
     seed: Annotated[int, typer.Option(help="Random seed, as partition.seed of a run.")] = PAPER_SEED,
-    data_root: Annotated[Path | None, typer.Option(help="Folder with the datasets' Parquet files.")] = None,
+    data_root: DataRoot = None,
     out: Annotated[Path | None, typer.Option(help="Write counts (.csv, .parquet) or who holds what (.npz).")] = None,
     plot: Annotated[Path | None, typer.Option(help="Draw it: .png or .svg.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Split a dataset over clients, exactly as a run with the same settings does."""
+    """Split a dataset over clients, as a run with these settings does."""
     _check_outputs(file, out, plot)
     _check_partition_file(out)
     section: dict[str, object] = {"scheme": scheme, "clients": clients, "alpha": alpha, "per_client": per_client}
@@ -207,8 +205,7 @@ def _saying_what_needs_less_memory() -> Iterator[None]:
     except MemoryError as error:
         what = ": ".join(filter(None, ("too little memory for this plan", str(error))))
         raise RunError(
-            f"{what}; use a Parquet or NPY file, a policy that reads it in parts ({', '.join(policies_in_parts())}), "
-            "and none of --compare, --plot and --auto"
+            f"{what}; use a Parquet or NPY file, a policy of the package, and none of --compare, --plot and --auto"
         ) from None
 
 
@@ -229,7 +226,7 @@ def _plan_in_memory(source: CountSource, policy: str, limits: Limits, wanted: _W
     allocation = chosen.allocate(table)
     summary = write_plan([(Chunk(table, table.clients, 0), allocation)], chosen.spec, wanted.plan_file)
     side_by_side = compare_policies(table, chosen, allocation) if wanted.compare else []
-    compared = comparison_record(table, side_by_side, target_of(chosen)) if wanted.compare else None
+    compared = comparison_record(table, side_by_side) if wanted.compare else None
     _show_plan(summary, chosen.spec, as_json, compared)
     if source.how:
         _remark(f"read {source.title} as {source.how}", as_json)
@@ -237,10 +234,10 @@ def _plan_in_memory(source: CountSource, policy: str, limits: Limits, wanted: _W
     _point_to_full_balance(table, allocation, as_json)
     _write_config(wanted.config_file, source, chosen, as_json)
     if wanted.compare:
-        _show_comparison(table, side_by_side, allocation, target_of(chosen), as_json)
+        _show_comparison(table, side_by_side, allocation, as_json)
     if limits.auto and summary.imbalance_before > 0:
         asked = chosen.images_asked(table)
-        for line in SHOWN.for_budget(allocation.generated if asked is None else asked, table).splitlines():
+        for line in advice_for(allocation.generated if asked is None else asked, table).splitlines():
             _remark(line, as_json)
     if wanted.plot:
         _draw_plan(wanted.plot, table, allocation, side_by_side)
@@ -266,11 +263,11 @@ def _show_plan(
 
 
 def _show_comparison(
-    counts: LabelCounts, side_by_side: Sequence[Allocation], chosen: Allocation, target: Target, as_json: bool
+    counts: LabelCounts, side_by_side: Sequence[Allocation], chosen: Allocation, as_json: bool
 ) -> None:
     """Policies side by side; JSON has them already, but not what was left out."""
     if not as_json:
-        output().print(comparison_table(counts, side_by_side, chosen, target))
+        output().print(comparison_table(counts, side_by_side, chosen))
     elif remark := policy_left_out(side_by_side):
         _remark(remark, as_json)
 

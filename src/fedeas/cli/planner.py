@@ -31,7 +31,7 @@ def planner(
     ] = None,
     folder: Annotated[Path, typer.Option("--runs", help="Folder of run directories to show.")] = Path("runs"),
 ) -> None:
-    """Plan in the browser: upload counts, move beta, compare policies, download the plan."""
+    """Plan in the browser: upload counts, move beta, compare policies."""
     with extra_for("the planner"):
         from streamlit.web.cli import main as streamlit
 

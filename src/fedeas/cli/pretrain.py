@@ -7,7 +7,8 @@ from typing import Annotated, Literal
 
 import typer
 
-from fedeas.cli.runs import progress, say_how_long
+from fedeas.cli.options import RUNS, DataRoot, Device, Folder
+from fedeas.cli.progress import progress, say_how_long
 from fedeas.core.deadline import Deadline
 from fedeas.runs.store import RunStore
 
@@ -24,12 +25,16 @@ def pretrain(
     ] = "3x3",
     epochs: Annotated[int, typer.Option(min=1, help="Passes over the training part.")] = 30,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the first weights and the order of batches.")] = 0,
-    device: Annotated[str, typer.Option(help="cpu, cuda or auto.")] = "auto",
-    data_root: Annotated[Path | None, typer.Option(help="Folder with the datasets' Parquet files.")] = None,
+    device: Device = "auto",
+    data_root: DataRoot = None,
     minutes: Annotated[float | None, typer.Option(min=0.1, help="Pause then; the same command resumes.")] = None,
-    folder: Annotated[Path, typer.Option("--runs", help="Folder of run directories.")] = Path("runs"),
+    folder: Folder = RUNS,
 ) -> None:
-    """Train a classifier centrally, for model.weights; an interrupted training is resumed."""
+    """Train a classifier centrally, for model.weights.
+
+    The same command resumes an interrupted training.
+    """
+    from fedeas.fast import backend_for
     from fedeas.federation import pretraining
 
     config = pretraining.pretraining_config(
@@ -39,7 +44,7 @@ def pretrain(
     there = path.exists()
     with progress(config) as show:
         pause = None if minutes is None else Deadline(minutes)
-        about = pretraining.pretrain(config, path, RunStore(folder), show, pause, say_how_long)
+        about = pretraining.pretrain(config, path, RunStore(folder), show, pause, say_how_long, backend_for)
     if about is None:
         print("paused; the same command resumes")
         return

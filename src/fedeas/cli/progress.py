@@ -4,14 +4,23 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from fedeas.config.run import RunConfig
 from fedeas.core.foreign_text import printable
+from fedeas.runs.progress import seconds_left
+from fedeas.runs.store import Record
+
+if TYPE_CHECKING:
+    from fedeas.federation.forecast import Forecast
 
 LONG = 60.0  # seconds from which on a command says beforehand how long it will take
+SECONDS_PER_LINE = 60.0  # within a round, without a terminal
 
 
 def duration(seconds: float) -> str:
@@ -57,3 +66,88 @@ def every(seconds: float) -> Callable[[], bool]:
         return due
 
     return is_due
+
+
+def say_how_long(ahead: Forecast) -> None:
+    """Say how long a run will take, if that is more than a minute."""
+    images = f"; {ahead.images:,} synthetic images come on top" if ahead.images else ""
+    about = "at most about" if ahead.is_bound else "about"
+    announce(ahead.seconds, f"of training for {ahead.rounds:,} rounds on this machine{images}", about)
+
+
+@contextmanager
+def progress(config: RunConfig, quiet: bool = False) -> Iterator[Any]:
+    """Show each round, and clients within long ones: a live line in a terminal, plain lines elsewhere."""
+    console = Console()
+    if not (quiet or console.is_terminal):
+        yield PlainLines(config.label, config.seed, config.rounds.total)
+        return
+    with live_bar(console, disable=quiet) as bar:
+        yield RoundBar(bar, f"{config.label}, seed {config.seed}", config.rounds.total)
+
+
+def _new_images(record: Record) -> int:
+    """How many images were made in a round; one image of a pool serves many clients."""
+    return int(record.get("images", {"made": record.get("generated", 0)})["made"])
+
+
+class RoundBar:
+    """A live line: clients of the current round, new images so far, accuracy, a bar of rounds, and the time left."""
+
+    def __init__(self, bar: Progress, name: str, total: int) -> None:
+        self.bar, self.name = bar, name
+        self.task = bar.add_task(name, total=total)
+        self.round = self.images = 0
+        self.accuracy = ""
+
+    def __call__(self, record: Record) -> None:
+        """A round has ended."""
+        self.round = record["round"]
+        self.images += _new_images(record)
+        if "accuracy" in record:
+            self.accuracy = f"  accuracy {record['accuracy']:.1%}"
+        self._show(f"{len(record['clients'])} clients", 0.0)
+
+    def on_client(self, done: int, of: int) -> None:
+        """A client of the current round is done."""
+        self._show(f"{done} of {of} clients", done / of)
+
+    def _show(self, clients: str, share: float) -> None:
+        synthetic = f"  {self.images:,} new images" if self.images else ""
+        text = f"{self.name}  {clients}{synthetic}{self.accuracy}"
+        self.bar.update(self.task, completed=self.round + share, description=text)
+
+
+class PlainLines:
+    """Print a line for each round, for log files: accuracy, loss, new images, seconds, and the time left.
+
+    The time left is that of the remaining rounds at the mean pace so far, without the time for images. Within a round
+    that takes minutes, there is a line every minute.
+    """
+
+    def __init__(self, label: str, seed: int, total: int) -> None:
+        self.name, self.total = f"{label} seed {seed}", total
+        self.records: list[Record] = []
+        self.last = time.monotonic()
+
+    def __call__(self, record: Record) -> None:
+        """Print the line of a round."""
+        spent = sum(record["seconds"].values())
+        self.records.append(record)
+        left = seconds_left(self.records, self.total) or 0.0
+        tested = f"accuracy {record['accuracy']:.2%}, " if "accuracy" in record else ""
+        images = f"{made:,} new images, " if (made := _new_images(record)) else ""
+        loss = f"loss {record['train_loss']:.4f}, " if "train_loss" in record else ""
+        self._print(record["round"], f"{tested}{loss}{images}{spent:.1f} s, {duration(left)} left")
+
+    def on_client(self, done: int, of: int) -> None:
+        """Print a line if the last one is a minute ago."""
+        if done < of and time.monotonic() - self.last >= SECONDS_PER_LINE:
+            # A resumed run does not know its round before the first one ends.
+            number = self.records[-1]["round"] + 1 if self.records else None
+            self._print(number, f"{done} of {of} clients")
+
+    def _print(self, number: int | None, text: str) -> None:
+        self.last = time.monotonic()
+        where = f", round {number:,} of {self.total:,}" if number is not None else ""
+        print(f"{printable(self.name)}{where}: {text}", flush=True)

@@ -13,7 +13,7 @@ from fedeas.cli.display import foreign_text
 from fedeas.cli.fitting import TIGHT, output
 from fedeas.core.weight_files import MADE_BY, all_files, search_folders
 
-weights = typer.Typer(no_args_is_help=True, help="List the weights that are found by name, and fetch others.")
+weights = typer.Typer(no_args_is_help=True, help="List weights that are found by name, and fetch others.")
 
 
 @weights.command()

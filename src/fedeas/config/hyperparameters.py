@@ -135,9 +135,9 @@ class CrossEntropy(Described):
     def __post_init__(self) -> None:
         check_fields(self)
 
-    def logit_terms(self, counts: IntArray) -> tuple[FloatArray, FloatArray]:
-        """A factor and a summand for the logit of each class, given the samples that the client trains on."""
-        return np.ones(len(counts)), np.zeros(len(counts))
+    def logit_terms(self, counts: IntArray) -> FloatArray:
+        """What is added to the logit of each class, given the samples that the client trains on."""
+        return np.zeros(len(counts))
 
 
 @dataclass(frozen=True)
@@ -153,47 +153,13 @@ class BalancedSoftmax(CrossEntropy):
     tau: NotNegative = 1.0
     smoothing: Positive = 1.0
 
-    def logit_terms(self, counts: IntArray) -> tuple[FloatArray, FloatArray]:
+    def logit_terms(self, counts: IntArray) -> FloatArray:
         """The logarithms of the smoothed shares; they are all equal for a balanced client, and then have no effect."""
         smoothed = counts + self.smoothing
-        return np.ones(len(counts)), self.tau * np.log(smoothed / smoothed.sum())
+        return np.asarray(self.tau * np.log(smoothed / smoothed.sum()))
 
 
-@dataclass(frozen=True)
-class FedLC(CrossEntropy):
-    """Cross-entropy with the margin tau n_c^(-1/4) taken off the logit of class c (Zhang et al., ICML 2022).
-
-    The margin has no limit as a count goes to zero. A missing class has a margin of 100 tau: with tau = 1 it is left
-    out of the softmax, and the client neither learns nor unlearns it. Synthetic images of the class make its margin
-    small. As in common practice the sum runs over all classes; in the article it leaves out the sample's own.
-
-    Args:
-        tau: weight of the margins; 0 is cross-entropy.
-    """
-
-    tau: NotNegative = 1.0
-
-    def logit_terms(self, counts: IntArray) -> tuple[FloatArray, FloatArray]:
-        """The margins; a missing class counts as 10^-8 samples."""
-        return np.ones(len(counts)), -self.tau * np.maximum(counts, 1e-8) ** -0.25
-
-
-@dataclass(frozen=True)
-class FedRS(CrossEntropy):
-    """Cross-entropy in which the logits of missing classes are multiplied by alpha (Li and Zhan, KDD 2021).
-
-    Args:
-        alpha: factor of the logits of classes that the client has no sample of; 1 is cross-entropy.
-    """
-
-    alpha: Annotated[float, number("a number from 0 to 1", lambda alpha: 0 <= alpha <= 1)] = 0.5
-
-    def logit_terms(self, counts: IntArray) -> tuple[FloatArray, FloatArray]:
-        """The factor alpha for missing classes, and 1 for the others."""
-        return np.where(counts > 0, 1.0, self.alpha), np.zeros(len(counts))
-
-
-LOSSES: dict[str, type[CrossEntropy]] = {each.name(): each for each in (CrossEntropy, BalancedSoftmax, FedLC, FedRS)}
+LOSSES: dict[str, type[CrossEntropy]] = {each.name(): each for each in (CrossEntropy, BalancedSoftmax)}
 
 
 @cache

@@ -15,7 +15,7 @@ from fedeas.config.sections import Section
 from fedeas.core.errors import InputError
 from fedeas.core.foreign_text import printable
 from fedeas.core.inputs import checked_file, is_there
-from fedeas.data.sources import is_place
+from fedeas.data.names import is_place
 
 MAX_CONFIG_BYTES = 2**20
 PACKAGED = Path(__file__).parent / "packaged"

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from functools import lru_cache
 from typing import Any
 
-from pydantic import ValidationInfo, field_validator, model_validator
+from pydantic import PrivateAttr, ValidationInfo, field_validator, model_validator
 
 from fedeas.config.generators import read_generator, without_places
 from fedeas.config.hyperparameters import SCAFFOLD, FedAvg, algorithm_spec, parse_hyperparameters
@@ -28,8 +28,9 @@ from fedeas.config.sections import (
     TrainConfig,
 )
 from fedeas.core.digests import json_digest
+from fedeas.core.errors import FedEASError
 from fedeas.core.own_code import PREFIX
-from fedeas.data.sources import is_place
+from fedeas.data.names import is_place
 from fedeas.planning.policies import policy_spec
 
 RULES = 2
@@ -56,6 +57,7 @@ class RunConfig(Section):
     rounds: RoundsConfig = RoundsConfig()
     engine: EngineConfig = EngineConfig()
     content: ContentConfig = ContentConfig()
+    _removed: dict[tuple[str, str], object] = PrivateAttr(default_factory=dict)
 
     @field_validator("label")
     @classmethod
@@ -75,8 +77,6 @@ class RunConfig(Section):
             raise ValueError("data.protocol 'paper' and partition.scheme 'paper' go together; set both or neither")
         if PREFIX not in self.algorithm and isinstance(own := _hyperparameters(self.algorithm), SCAFFOLD):
             own.check_momentum(self.train.momentum)
-        if self.train.server_epochs and self.engine.name == "flower":
-            raise ValueError("train.server_epochs does not go with engine.name 'flower'; use another engine")
         if self.data.held_out and self.data.protocol != "clean":
             raise ValueError(
                 "data.held_out needs data.protocol 'clean'; the paper's protocol gives all images to clients"
@@ -87,6 +87,11 @@ class RunConfig(Section):
         return self
 
     @property
+    def is_old(self) -> bool:
+        """Whether version 0.1 made the run: it can be shown, but not resumed."""
+        return bool(self._removed)
+
+    @property
     def participants(self) -> int:
         """Clients of a round, at least one."""
         return max(1, round(self.rounds.participation * self.partition.clients))
@@ -94,7 +99,7 @@ class RunConfig(Section):
     @property
     def generates(self) -> bool:
         """Whether the policy can allocate any images."""
-        return _canonical("policy", self.policy) != NO_GENERATION
+        return _spelling("policy", self.policy) != NO_GENERATION
 
     @property
     def drawn_partition(self) -> PartitionConfig:
@@ -123,7 +128,7 @@ class RunConfig(Section):
         place: Any = {"label": True, "data": {"root"}, "engine": set(EngineConfig.model_fields) - {"precision"}}
         meaning = self.model_dump(exclude=place)
         for kind in ("policy", "generator", "algorithm"):
-            meaning[kind] = _canonical(kind, meaning[kind])
+            meaning[kind] = _spelling(kind, meaning[kind])
         scheme = meaning["partition"]["scheme"] = self.partition.chosen(has_clients=False)
         _drop(meaning["partition"], set().union(*SPLIT_FIELDS.values()) - {*SPLIT_FIELDS[scheme]})
         _drop(meaning["partition"], {"seed"} if scheme in UNSEEDED else set())
@@ -133,6 +138,8 @@ class RunConfig(Section):
         self._drop_names_of_content(meaning)
         for (section, name), value in ADDED_LATER.items():
             _drop(meaning[section], {name} if meaning[section].get(name) == value else set())
+        for (section, name), value in self._removed.items():
+            meaning[section] |= {name: value} if value != REMOVED[section, name] else {}
         return meaning
 
     def _drop_names_of_content(self, meaning: dict[str, Any]) -> None:
@@ -180,7 +187,6 @@ ADDED_LATER: dict[tuple[str, str], object] = {
     ("train", "steps"): 0,
     ("train", "loss"): "cross-entropy",
     ("train", "sampling"): "shuffled",
-    ("train", "server_epochs"): 0,
     ("partition", "redraw"): False,
     ("partition", "file"): "",
     ("data", "held_out"): 0,
@@ -190,6 +196,9 @@ ADDED_LATER: dict[tuple[str, str], object] = {
 }
 """Newer fields with the value that equals the old behaviour. At that value they are left out of the hash, so that old
 results keep their names."""
+
+REMOVED: dict[tuple[str, str], object] = {("train", "server_epochs"): 0}
+"""Fields of version 0.1 that are gone, with the value at which they had no effect."""
 
 _SPELLING: dict[str, Callable[[str], str]] = {
     "policy": policy_spec,
@@ -206,6 +215,14 @@ def _canonical(kind: str, text: str) -> str:
     'fedeas(beta=12)'
     """
     return _SPELLING[kind](text)
+
+
+def _spelling(kind: str, text: str) -> str:
+    """The canonical spelling; the text itself if it names a part that only an earlier version had."""
+    try:
+        return _canonical(kind, text)
+    except FedEASError:
+        return text
 
 
 @lru_cache(maxsize=1024)

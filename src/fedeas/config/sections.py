@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 from fedeas.config.hyperparameters import parse_loss
 from fedeas.core.own_code import PREFIX
 from fedeas.core.spec import read_call
-from fedeas.data.sources import checked_name
+from fedeas.data.names import checked_name
 
 MAX_NUMBER = 2**63 - 1
 
@@ -121,8 +121,7 @@ class TrainConfig(Section):
     with whole batches: every client and every policy then does the same work. (SCAFFOLD's option I also reads all data
     of a client once a round, which is not counted.) `loss` may correct for the client's label counts, e.g.
     ``balanced-softmax``. With `sampling` ``balanced`` a client sees each class that it holds equally often, samples of
-    rare classes several times; the number of batches stays the same. With `server_epochs` above 0 the images of the
-    plan stay at the server: it trains the initial model on them for that many passes, and clients train on real images.
+    rare classes several times; the number of batches stays the same.
     """
 
     lr: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1e-3
@@ -135,7 +134,6 @@ class TrainConfig(Section):
     augment: Literal["none", "flip", "crop-flip"] = "none"
     loss: str = "cross-entropy"
     sampling: Literal["shuffled", "balanced"] = "shuffled"
-    server_epochs: Annotated[int, Field(ge=0)] = 0
 
     @field_validator("loss")
     @classmethod

@@ -1,15 +1,11 @@
-"""Devices, precision, threads and memory."""
+"""The device that a run computes on, its precision and its threads."""
 
 from __future__ import annotations
 
-import gc
-import importlib
-import threading
 import warnings
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cache
-from types import ModuleType
 
 import torch
 from torch import Tensor
@@ -19,15 +15,6 @@ from fedeas.core.errors import InputError
 from fedeas.core.log import log
 
 COMPUTING = ("cpu", "cuda", "mps", "xpu")
-
-
-@cache
-def load_kernels(name: str) -> ModuleType | None:
-    """A module of kernels beside this one, or None without Triton, which comes with torch for GPUs."""
-    try:
-        return importlib.import_module(f"fedeas.gpu.{name}")
-    except ImportError:
-        return None
 
 
 def chosen_device(name: str, setting: str = "device") -> torch.device:
@@ -48,35 +35,6 @@ def chosen_device(name: str, setting: str = "device") -> torch.device:
         reason = str(error).splitlines()[0]
         raise InputError(f"{setting} {name!r} cannot be used ({reason}); use cpu or auto") from None
     return device
-
-
-@contextmanager
-def waking(device: torch.device) -> Iterator[None]:
-    """A context for work of the host, beside which a GPU's libraries start: its first step would wait for them."""
-    if device.type != "cuda":
-        yield
-        return
-    beside = threading.Thread(target=_wake, args=(device,))
-    beside.start()
-    try:
-        yield
-    finally:
-        beside.join()  # nothing may be loaded while steps are recorded
-
-
-def _wake(device: torch.device) -> None:
-    """Use cuBLAS, cuDNN and Triton once; the last one reads all its own files first."""
-    # An error, such as a lack of memory, meets the first step again, which reports it. Triton launches on the current
-    # device of the thread, wherever the tensors are.
-    with suppress(Exception), torch.cuda.device(device):
-        rows = torch.ones(64, 64, device=device, dtype=torch.bfloat16)
-        torch.mm(rows, rows)
-        images = torch.ones(8, 8, 8, 8, device=device, dtype=torch.bfloat16).to(memory_format=torch.channels_last)
-        functional.conv2d(images, images)
-        kernels = load_kernels("norm_kernels")
-        if kernels is not None:
-            weight = torch.ones(8, device=device)
-            kernels.evaluated(images, weight, weight, weight, weight, 1e-5)
 
 
 def check_precision(name: str, device: torch.device) -> None:
@@ -155,8 +113,13 @@ def torch_threads(number: int | None) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def copy_all(targets: Sequence[Tensor], sources: Sequence[Tensor]) -> None:
-    """Copy many tensors; on a GPU those of one type are copied together, in a few kernels instead of one for each."""
+def uploaded(tensor: Tensor, device: torch.device) -> Tensor:
+    """A tensor of the host on a device; the host does not wait for a GPU."""
+    return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor.to(device)
+
+
+def copy_all(targets: Iterable[Tensor], sources: Iterable[Tensor]) -> None:
+    """Copy many tensors, all those of one type together."""
     by_type: dict[torch.dtype, tuple[list[Tensor], list[Tensor]]] = {}
     for target, source in zip(targets, sources, strict=True):
         pair = by_type.setdefault(target.dtype, ([], []))
@@ -164,58 +127,3 @@ def copy_all(targets: Sequence[Tensor], sources: Sequence[Tensor]) -> None:
         pair[1].append(source)
     for group in by_type.values():
         torch._foreach_copy_(*group)
-
-
-def values_of(tensor: Tensor) -> Callable[[], list[float]]:
-    """A function that returns the values of a tensor with one axis, as soon as they are computed.
-
-    It does not wait for work that a GPU is given later.
-    """
-    if not tensor.is_cuda:
-        return tensor.tolist
-    values, done = tensor.to("cpu", non_blocking=True), torch.cuda.Event()  # type: ignore[no-untyped-call]
-    done.record()
-
-    def read() -> list[float]:
-        done.synchronize()
-        numbers: list[float] = values.tolist()
-        return numbers
-
-    return read
-
-
-class Awaited:
-    """A number that a GPU may still compute; ``float`` waits for it."""
-
-    def __init__(self, read: Callable[[], float]) -> None:
-        self.read = read
-
-    def __float__(self) -> float:
-        return self.read()
-
-
-def upload(tensor: Tensor, target: Tensor) -> None:
-    """Copy a tensor to another place; the host does not wait for a GPU."""
-    if target.is_cuda and not tensor.is_cuda:
-        tensor = tensor.pin_memory()
-    target.copy_(tensor, non_blocking=True)
-
-
-def uploaded(tensor: Tensor, device: torch.device) -> Tensor:
-    """A tensor of the host on a device; the host does not wait for a GPU."""
-    return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor.to(device)
-
-
-def free_memory() -> None:
-    """Release unused GPU memory, after a garbage collection: graphs and their functions refer to each other."""
-    if torch.cuda.is_available():
-        gc.collect()
-        clear_workspaces()
-        torch.cuda.empty_cache()
-
-
-def clear_workspaces() -> None:
-    """Free the workspaces of matrix products on the GPU; torch makes new ones when it needs them."""
-    clear = getattr(torch._C, "_cuda_clearCublasWorkspaces", None)  # builds of torch without CUDA do not have it
-    if clear is not None:
-        clear()

@@ -10,7 +10,7 @@ from fedeas.core.errors import InputError
 PACKAGES = {
     "train": ("torch", "safetensors", "diffusers", "huggingface_hub", "torchmetrics", "sklearn", "PIL"),
     "text": ("transformers", "accelerate"),
-    "flower": ("flwr", "ray", "psutil"),
+    "flower": ("flwr", "ray"),
     "privacy": ("opacus",),
     "tensorboard": ("tensorboard",),
     "mlflow": ("mlflow",),

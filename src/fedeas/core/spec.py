@@ -27,7 +27,7 @@ from fedeas.core.own_code import NAME_PATTERN, PREFIX, find_class, in_one_line, 
 
 PACKAGE = __name__.partition(".")[0]
 MAX_WHOLE = 1e15  # below it every whole number is exact as a float
-MAX_LENGTH = 100_000  # a run in stages writes the recalls of all classes and all stages into its policy
+MAX_LENGTH = 100_000
 MAX_NESTING = 100  # specs are read and written by recursion
 MAX_SHOWN = 500  # of a spec, and of what is wrong with it, in errors
 

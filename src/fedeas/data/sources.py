@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import math
-import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -37,9 +36,9 @@ from fedeas.core.files import PathLike
 from fedeas.core.foreign_text import printable
 from fedeas.core.hub_errors import explained
 from fedeas.core.inputs import DAMAGED_ARRAYS, checked_archive
-from fedeas.core.own_code import PREFIX, failed, find_callable, installed
+from fedeas.core.own_code import PREFIX, failed, find_callable
 from fedeas.core.records import plain_array
-from fedeas.core.spec import own_code_named, read_call
+from fedeas.core.spec import read_call
 from fedeas.data.cache import Encoded, fingerprint, load_decoded
 from fedeas.data.checks import (
     check_parts,
@@ -51,17 +50,8 @@ from fedeas.data.checks import (
     pixel_hash,
 )
 from fedeas.data.folders import ImageFiles, find_images, share_of
+from fedeas.data.names import HUB_REPOSITORIES, NAMES, checked_name
 from fedeas.data.parquet import files_for_testing, read_parquet, split_files
-
-HUB_REPOSITORIES = {
-    "cifar10": "uoft-cs/cifar10",
-    "cifar100": "uoft-cs/cifar100",
-    "fashion-mnist": "zalando-datasets/fashion_mnist",
-}
-NAMES = ("digits", *HUB_REPOSITORIES, "hub:owner/name", "folder:DIR", "npz:FILE", "parquet:DIR", "python:module:name")
-PLACES = ("folder", "npz", "parquet")
-
-_REPOSITORY = re.compile(r"\w[\w.-]*/\w[\w.-]*")
 
 DIGITS_FILE = "datasets/data/digits.csv.gz"
 DIGITS_SEED = 0
@@ -150,26 +140,6 @@ class Dataset:
         count = images.size // self.shape[0]
         pairs = np.sum(sums, axis=0).astype(np.int64).T.tolist()
         return [(s / count / 255, math.sqrt(count * squares - s * s) / count / 255) for s, squares in pairs]
-
-
-def checked_name(name: str) -> str:
-    """The name, or an error if it is not a valid name of a dataset; nothing is opened.
-
-    >>> checked_name("hub:owner/name")
-    'hub:owner/name'
-    """
-    kind, _, place = name.partition(":")
-    known = name == "digits" or name in HUB_REPOSITORIES or (kind in PLACES and place)
-    if known or (kind == "hub" and _REPOSITORY.fullmatch(place)):
-        return name
-    if name.startswith(PREFIX) or own_code_named(name.partition("(")[0], NAMES, "dataset"):
-        return read_call(name, NAMES, "dataset").spec
-    raise InputError(f"unknown dataset {name!r}; known are {', '.join([*NAMES, *installed('dataset')])}")
-
-
-def is_place(name: str) -> bool:
-    """Whether this names a file, folder or code on this machine, whose images may change."""
-    return name.startswith((*(f"{kind}:" for kind in PLACES), PREFIX))
 
 
 def load_dataset(name: str, root: PathLike | None = None) -> Dataset:

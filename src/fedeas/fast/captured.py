@@ -1,7 +1,8 @@
 """The local training loop as CUDA graphs, replayed over tensors at fixed addresses.
 
-If the model's norms can leave out rows that only fill up a batch, last batches are filled up and a few graphs serve
-all clients; otherwise there is a graph for each batch size.
+There is a graph for each batch size. If the model's norms can leave out rows that only fill up a batch, last batches
+are filled up, and a few graphs serve all clients.
+
 A client's data, its batch plan and the tensors of its objective are copied into buffers; a counter on the device walks
 through the plan. Between the first and the last step of a client nothing is copied to or from the host.
 """
@@ -21,7 +22,6 @@ from fedeas.algorithms.batch_order import BatchPlan, augmented, batch_sizes
 from fedeas.algorithms.local_sgd import (
     TERMS,
     Batch,
-    FilledBatch,
     LocalResult,
     Objective,
     learning_rate,
@@ -30,14 +30,60 @@ from fedeas.algorithms.local_sgd import (
     plan_batches,
 )
 from fedeas.algorithms.sgd import Descent
+from fedeas.config.sections import TrainConfig
+from fedeas.core.errors import InputError
 from fedeas.data.client import Normaliser
-from fedeas.gpu.cuda_graphs import WARM_UP, Captured, graph_pool
-from fedeas.models.norm import masked_norms
+from fedeas.fast.fused_layers import masked_norms
+from fedeas.gpu import WARM_UP, Captured, graph_pool
 
 FILLED_TO = 16
 """Last batches are filled up to a multiple of this many images."""
 
 StepContext = Callable[[], contextlib.AbstractContextManager[object]]
+
+
+class FilledBatch(Batch):
+    """Samples of one client and rows that only fill up the batch; `shares` has one row."""
+
+    def mean(self, values: Tensor) -> Tensor:
+        """The mean over samples."""
+        assert self.shares is not None
+        return (values * self.shares[0]).sum()
+
+    def total(self, values: Tensor) -> Tensor:
+        """The sum over a tensor shaped like a model's parameter."""
+        return values.sum()
+
+
+class RecordedDescent(Descent):
+    """SGD in place: recorded steps read the current learning rate, which on a GPU is a tensor."""
+
+    def __init__(self, model: nn.Module, train: TrainConfig, rate: float) -> None:
+        super().__init__(model, train, rate)
+        if self.parameters[0].is_cuda:
+            self.fused, self.rate = True, torch.tensor(rate, device=self.parameters[0].device)
+
+    def begin(self, rate: float) -> None:
+        """Reset to the state before the first step, with this learning rate."""
+        for velocity in self.velocities:
+            if velocity is not None:
+                velocity.zero_()
+        if isinstance(self.rate, Tensor):
+            self.rate.fill_(rate)
+        else:
+            self.rate = rate
+
+
+def keep_list_of_tensors(model: nn.Module) -> None:
+    """Let `state_dict` return always the same tensors, listed once; the model's must not be replaced afterwards."""
+    listed = model.state_dict()
+    model.__dict__["state_dict"] = lambda: listed
+
+
+def refuse_rows(objective: Objective) -> None:
+    """Raise an error if rows are drawn, where batches are filled up and rows would be left out."""
+    if objective.per_sample or objective.per_step:
+        raise InputError("an algorithm that stacks cannot draw rows (per_sample, per_step); set stacks = False")
 
 
 class CapturedSGD:
@@ -70,7 +116,7 @@ class CapturedSGD:
         self.pool = graph_pool(self.device)
         self.position, self.number = (torch.zeros(1, dtype=torch.int64, device=self.device) for _ in range(2))
         self.total = torch.zeros((), device=self.device)
-        self.descent: Descent | None = None
+        self.descent: RecordedDescent | None = None
 
     @property
     def preparing(self) -> float:
@@ -81,13 +127,16 @@ class CapturedSGD:
         """Train one client."""
         plan = plan_batches(job)
         self.precision = job.precision
-        self._begin(job)
+        for counter in (self.position, self.number, self.total):
+            counter.zero_()
+        if self.descent is None:
+            self.descent = RecordedDescent(self.model, job.train, learning_rate(job))
+        self.descent.begin(learning_rate(job))
         static = self._fill_buffers(job, objective, plan)
         self.model.train()
         for size in plan.sizes:
             self._step(size, job.train.batch_size, static, plan)()
-        seen, total = len(plan.index), self.total.clone()  # the next client sums up in the same place
-        return LocalResult(len(plan.sizes), seen, partial(mean_loss, total, seen, job))
+        return LocalResult(len(plan.sizes), len(plan.index), mean_loss(self.total, len(plan.index), job))
 
     def rehearse(self) -> None:
         """Repeat the first step of the last client, to time it; later clients are not affected."""
@@ -96,14 +145,6 @@ class CapturedSGD:
             self.number.zero_()
             self.full()
 
-    def _begin(self, job: ClientJob) -> None:
-        """Reset the counters and the optimiser in place."""
-        for counter in (self.position, self.number, self.total):
-            counter.zero_()
-        if self.descent is None:
-            self.descent = Descent(self.model, job.train, learning_rate(job))
-        self.descent.begin(learning_rate(job))
-
     def _fill_buffers(self, job: ClientJob, objective: Objective, plan: BatchPlan) -> Objective:
         """Copy the client's tensors into the buffers; the result is its objective over these buffers."""
         most = batch_sizes(self.capacity, job.train)
@@ -111,7 +152,7 @@ class CapturedSGD:
         self._put("data/", {"images": job.data.images, "labels": job.data.labels}, self.capacity)
         self._put("plan/", {"index": plan.index, **plan.drawn}, seen)
         if self.fills:
-            objective.refuse_rows()
+            refuse_rows(objective)
             self._put("plan/", {"sizes": torch.tensor(plan.sizes, device=self.device)}, steps)
         return Objective(
             objective.loss,
@@ -122,7 +163,7 @@ class CapturedSGD:
         )
 
     def _put(self, group: str, tensors: Mapping[str, Tensor], rows: int) -> dict[str, Tensor]:
-        """Copy tensors into buffers of `rows` rows, or of their own shape if 0; replace a buffer that does not fit."""
+        """Copy tensors into buffers of `rows` rows, or of their shapes if it is 0; replace buffers that do not fit."""
         filled = {}
         for name, tensor in tensors.items():
             buffer = self.buffers.get(group + name)

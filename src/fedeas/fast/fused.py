@@ -10,14 +10,14 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, NamedTuple, SupportsFloat
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedeas.algorithms.base import Arrays, ClientJob, list_tensors_once
+from fedeas.algorithms.base import Arrays, ClientJob
 from fedeas.algorithms.batch_order import BatchPlan, augmented, batch_sizes
 from fedeas.algorithms.local_sgd import (
     TERMS,
@@ -29,22 +29,68 @@ from fedeas.algorithms.local_sgd import (
     one_step,
     plan_batches,
 )
-from fedeas.algorithms.sgd import Descent
-from fedeas.config import TrainConfig
-from fedeas.core.devices import Awaited, copy_all, load_kernels, upload, values_of
+from fedeas.config.sections import TrainConfig
+from fedeas.core.devices import copy_all
 from fedeas.core.errors import InputError
 from fedeas.data.client import Normaliser
+from fedeas.fast.captured import RecordedDescent, keep_list_of_tensors, refuse_rows
 from fedeas.fast.stacked import Stack
 from fedeas.fast.stacked_layers import normalised
-from fedeas.gpu.compiling import compile_ahead
-from fedeas.gpu.cuda_graphs import WARM_UP, Captured, exclusively, graph_pool, on_recordable_stream
-from fedeas.gpu.side_streams import beside_backward
-from fedeas.gpu.timing import Stopwatch
+from fedeas.gpu import (
+    WARM_UP,
+    Captured,
+    beside_backward,
+    compile_ahead,
+    exclusively,
+    graph_pool,
+    load_kernels,
+    on_recordable_stream,
+    upload,
+    values_of,
+)
 
 CPU = torch.device("cpu")
 
 TOGETHER = 2**20
 """Weights of a client that are updated in one kernel during the backward pass, at least."""
+
+
+class Awaited:
+    """A number that a GPU may still compute; ``float`` waits for it."""
+
+    def __init__(self, read: Callable[[], float]) -> None:
+        self.read = read
+
+    def __float__(self) -> float:
+        return self.read()
+
+
+def start_watch(device: torch.device) -> Callable[[], Callable[[], float]]:
+    """Start a stopwatch when the device comes to this place in its work; the returned function stops it likewise.
+
+    That function returns a third one, which waits for the device and returns the seconds between the two places.
+    """
+
+    def now() -> Any:
+        if device.type != "cuda":
+            return time.perf_counter()
+        mark = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+        mark.record()
+        return mark
+
+    def stop() -> Callable[[], float]:
+        ended = now()
+
+        def seconds() -> float:
+            if device.type != "cuda":
+                return float(ended - begun)
+            ended.synchronize()
+            return float(begun.elapsed_time(ended)) / 1000
+
+        return seconds
+
+    begun = now()
+    return stop
 
 
 class Part(NamedTuple):
@@ -54,13 +100,8 @@ class Part(NamedTuple):
     objective: Objective
     plan: BatchPlan
 
-    def result(self, total: SupportsFloat, read_seconds: Callable[[], float]) -> LocalResult:
-        """The client's result, given the sum of the losses of all its samples, and its share of the time."""
-        seen = len(self.plan.index)
-        return LocalResult(len(self.plan.sizes), seen, partial(mean_loss, total, seen, self.job), read_seconds)
 
-
-class StackedDescent(Descent):
+class StackedDescent(RecordedDescent):
     """SGD of a stack, which also keeps the short weights of its convolutions up to date.
 
     Where the rule is plain, weights of convolutions are updated during the backward pass, beside the rest of it. The
@@ -84,7 +125,7 @@ class StackedDescent(Descent):
             weight.grad = None
         self.waiting.clear()
         early = {id(weight): partial(self._wait, weight, copy) for weight, copy in self.short if not corrected}
-        uses = uses_of_leaves(loss) if self.on_gpu else Counter()
+        uses = uses_of_leaves(loss) if loss.is_cuda else Counter()
         for layer in self.stack.convolutions:
             layer.handover.beside = uses[layer.weight] == 1
             layer.handover.update = early.get(id(layer.weight)) if layer.handover.beside else None
@@ -146,7 +187,7 @@ class FusedSGD:
         self.clients, self.train, self.normalise, self.capacity = stack.clients, train, normalise, capacity
         self.device, self.models = normalise.scale.device, stack.models
         for model in stack.models:
-            list_tensors_once(model)
+            keep_list_of_tensors(model)
         stack.model.train()
         descent = StackedDescent(stack, train, train.lr)
         if train.momentum:
@@ -169,31 +210,35 @@ class FusedSGD:
 
         On a GPU this returns while the training runs, so that the host prepares what follows it.
         """
-        parts = [Part(*each) for each in zip(jobs, objectives, map(_plan, jobs), strict=True)]
+        parts = [Part(*each) for each in zip(jobs, objectives, (plan_batches(job, CPU) for job in jobs), strict=True)]
         lengths = [len(part.plan.sizes) for part in parts]
         assert lengths == sorted(lengths, reverse=True)
-        watch, prepared = Stopwatch(self.device), self.preparing
+        stop, prepared = start_watch(self.device), self.preparing
         objective, (stack, _) = self._begin(parts), self._narrowed(len(parts))
         stack.load()
         for step in range(lengths[0]):
             width = sum(length > step for length in lengths)
             self._step(width, objective, parts[0])()
         stack.unload()
-        read_totals, read_seconds = values_of(self.totals[: len(parts)].clone()), watch.stop()
+        read_totals, read_seconds = values_of(self.totals[: len(parts)].clone()), stop()
         prepared = self.preparing - prepared
 
         def share() -> float:
             return max(0.0, read_seconds() - prepared) / len(parts)
 
-        totals = [Awaited(partial(_value, read_totals, client)) for client in range(len(parts))]
-        return [part.result(total, share) for part, total in zip(parts, totals, strict=True)]
+        def result(client: int, part: Part) -> LocalResult:
+            seen = len(part.plan.index)
+            loss = Awaited(lambda: mean_loss(read_totals()[client], seen, part.job))
+            return LocalResult(len(part.plan.sizes), seen, loss, {"train_seconds": Awaited(share)})
+
+        return [result(client, part) for client, part in enumerate(parts)]
 
     def _begin(self, parts: Sequence[Part]) -> Objective:
         """Write everything that the steps read: data, plans, shared tensors, counters, learning rate."""
         jobs, objectives, plans = zip(*parts, strict=True)
         train, rate = self.train, learning_rate(jobs[0])
         for each in objectives:
-            each.refuse_rows()
+            refuse_rows(each)
         self._put("images", torch.cat([job.data.images for job in jobs]), self.clients * self.capacity)
         self._put("labels", torch.cat([job.data.labels for job in jobs]), self.clients * self.capacity)
         sizes = batch_sizes(self.capacity, train)
@@ -219,7 +264,7 @@ class FusedSGD:
     def _compile(self, objective: Objective, parts: Sequence[Part]) -> None:
         """Compile the kernels of a step on all cores; writes nonsense to counters, and to weights until the end.
 
-        Some kernels have a form for many clients and one for few, so a step of one client is compiled, too.
+        Some kernels have two forms, for many clients and for few: so a step of one client is also compiled.
         """
         drawn, job = tuple(parts[0].plan.drawn), parts[0].job
         weights = list(self.stacks[self.clients].model.state_dict().values())
@@ -262,7 +307,11 @@ class FusedSGD:
         def work() -> Tensor:
             batch = self._batch(stack, drawn, _dtype(job), shared.get(TERMS))
             value = one_step(stack.model, descent, own, batch, job.precision)
-            _check_one_for_each(value, width)
+            if value.shape != (width,):
+                raise InputError(
+                    f"the loss of {width} stacked clients has the shape {tuple(value.shape)}, not a value for each of "
+                    "them; average with batch.mean, or set stacks = False in the algorithm"
+                )
             self.totals[:width].addcmul_(value.float(), stack.valid.float())
             self.number.add_(1)
             return value
@@ -294,29 +343,13 @@ class FusedSGD:
         return Batch(images, self.buffers["labels"][index], shares=now("shares"), terms=terms)
 
 
-def _check_one_for_each(loss: Tensor, clients: int) -> None:
-    if loss.shape != (clients,):
-        raise InputError(
-            f"the loss of {clients} stacked clients has the shape {tuple(loss.shape)}, not a value for each of them; "
-            "average with batch.mean, or set stacks = False in the algorithm"
-        )
-
-
-def _value(read: Callable[[], list[float]], number: int) -> float:
-    return read()[number]
-
-
 def _dtype(job: ClientJob) -> torch.dtype:
     return torch.bfloat16 if job.precision == "bf16" else torch.float32
 
 
 def _kind(objective: Objective, part: Part) -> tuple[object, ...]:
-    """What a recorded step depends on besides the number of clients."""
+    """The inputs that determine a recorded step, besides the number of clients."""
     return objective.loss, objective.correct, tuple(objective.shared), tuple(part.plan.drawn)
-
-
-def _plan(job: ClientJob) -> BatchPlan:
-    return plan_batches(job, CPU)
 
 
 def tables(plans: Sequence[BatchPlan], sizes: Sequence[int], clients: int, batch_size: int) -> dict[str, NDArray[Any]]:

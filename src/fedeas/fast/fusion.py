@@ -1,6 +1,6 @@
 """All clients of a round trained together on one GPU, as one stacked model.
 
-Every client runs its part of the algorithm in a thread of its own. The threads wait for each other where they train:
+Every client has a thread, which runs its part of the algorithm. The threads wait for each other where they train:
 the last one trains all clients, then each continues with its own result. Algorithms need no change for this.
 """
 
@@ -8,23 +8,23 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import nn
 
 from fedeas.algorithms.base import Arrays, ClientJob, Reply
 from fedeas.algorithms.local_sgd import LocalResult, Objective
-from fedeas.core.devices import free_memory
 from fedeas.core.log import log
 from fedeas.data.client import Normaliser
-from fedeas.fast.fused import FusedSGD
+from fedeas.fast.fused import Awaited, FusedSGD
 from fedeas.fast.stacked import Stack
 from fedeas.federation.engines.base import Task, add_up_to
 from fedeas.federation.engines.local import LocalEngine
 from fedeas.federation.worker import Worker
+from fedeas.gpu import free_memory
 
 MOST = 32
 """Most clients that are trained together; more are not faster, since the GPU is fully used."""
@@ -82,6 +82,9 @@ class JointWorkspace:
 class FusionEngine(LocalEngine):
     """Trains the clients of a round together; set-up exchanges and states are handled as in the reference engine.
 
+    On a GPU it overlaps: `map` calls `work_meanwhile` when the training has begun, and returns before its end; metrics
+    of the replies are then `Awaited`.
+
     Args:
         worker: does a client's job.
         shape: channels, height and width of the images.
@@ -97,6 +100,7 @@ class FusionEngine(LocalEngine):
         self.shape, self.normalise, self.capacity, self.together = shape, normalise, capacity, min(together, MOST)
         self.clients, self.training = ThreadPoolExecutor(self.together), ThreadPoolExecutor(1)
         self.overlaps = normalise.scale.is_cuda
+        self.meanwhile: Callable[[], None] | None = None
         self.fused: FusedSGD | None = None
 
     def map(self, task: Task, broadcast: Arrays, clients: Sequence[int], round: int) -> list[Reply]:
@@ -123,6 +127,12 @@ class FusionEngine(LocalEngine):
             self._halve()  # out of the handler, because the error holds on to memory
         replies.sort(key=lambda reply: reply.client)
         return replies if self.overlaps else add_up_to(time.perf_counter() - start, replies)
+
+    def work_meanwhile(self) -> None:
+        """Do the work of `meanwhile`, unless it is done: the host reads the results of the round before."""
+        work, self.meanwhile = self.meanwhile, None
+        if work is not None:
+            work()
 
     def close(self) -> None:
         """End the threads, and free the memory of the stacked model and its recorded steps."""
@@ -154,9 +164,9 @@ class FusionEngine(LocalEngine):
         def work(client: int, model: nn.Module) -> tuple[Reply | None, Arrays]:
             try:
                 with joint.turn:
-                    state = self.states.get(client, {})
-                    space = JointWorkspace(model, joint)
-                    return self.worker.run(Task.TRAIN, client, round, broadcast, state, space, not self.overlaps)
+                    space, state = JointWorkspace(model, joint), self.states.get(client, {})
+                    reply, state = self.worker.run(Task.TRAIN, client, round, broadcast, state, space)
+                    return reply if reply is None or self.overlaps else awaited(reply), state
             except BaseException:
                 joint.barrier.abort()  # the others must not wait for this one
                 raise
@@ -172,14 +182,15 @@ class FusionEngine(LocalEngine):
             self.work_meanwhile()
         finally:
             wait(jobs.values())
-        _raise_first([job.exception() for job in jobs.values()])
+        errors = [error for job in jobs.values() if (error := job.exception()) is not None]
+        for error in sorted(errors, key=lambda error: isinstance(error, threading.BrokenBarrierError)):
+            raise error  # the original one rather than those of threads that waited for it
         answers = {client: job.result() for client, job in jobs.items()}
         self.states.update({client: state for client, (_, state) in answers.items() if state})
         return [reply for reply, _ in answers.values() if reply is not None]
 
 
-def _raise_first(errors: Sequence[BaseException | None]) -> None:
-    """Raise the original error rather than those of threads that waited for it."""
-    found = [error for error in errors if error is not None]
-    for error in sorted(found, key=lambda error: isinstance(error, threading.BrokenBarrierError)):
-        raise error
+def awaited(reply: Reply) -> Reply:
+    """The same reply when all metrics are known."""
+    known = {name: float(each) if isinstance(each, Awaited) else each for name, each in reply.metrics.items()}
+    return replace(reply, metrics=known)

@@ -11,7 +11,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TypeVar
@@ -19,17 +19,15 @@ from typing import TypeVar
 import torch
 from torch import Tensor, nn
 
-from fedeas.algorithms.base import Arrays, Reply, list_tensors_once
-from fedeas.core.devices import free_memory
+from fedeas.algorithms.base import Arrays, Reply
 from fedeas.core.log import log
 from fedeas.data.client import Normaliser
-from fedeas.fast.captured import CapturedSGD, StepContext
-from fedeas.fast.doubled import can_be_doubled
+from fedeas.fast.captured import CapturedSGD, StepContext, keep_list_of_tensors
+from fedeas.fast.fused_layers import can_be_doubled, double, fuse_norms, norms_can_be_masked, shortened
 from fedeas.federation.engines.base import Task, add_up_to
 from fedeas.federation.engines.local import LocalEngine
 from fedeas.federation.worker import Worker
-from fedeas.models.conv import shortened
-from fedeas.models.norm import fuse_norms, norms_can_be_masked
+from fedeas.gpu import free_memory
 
 MOST_LANES = 8
 """Most lanes; more are not faster, since the GPU is fully used."""
@@ -76,21 +74,19 @@ class Lane:
             compile_for(own, worker.train.batch_size)
         elif not worker.algorithm.differentiates_twice or can_be_doubled(own):
             fuse_norms(own)
+            if worker.algorithm.differentiates_twice:
+                double(own)
             around = partial(shortened, own) if worker.precision == "bf16" else nullcontext
             fills = worker.algorithm.stacks and norms_can_be_masked(own)
-        list_tensors_once(own)
+        keep_list_of_tensors(own)
         stream = torch.cuda.Stream(device, priority=min(0, place - PRIORITIES))  # type: ignore[no-untyped-call]
         return Lane(own, CapturedSGD(own, normalise, capacity, around, fills), stream)
-
-    def entered(self) -> AbstractContextManager[object]:
-        """The context in which this lane launches its work on the GPU."""
-        return nullcontext() if self.stream is None else torch.cuda.stream(self.stream)
 
     def start(self, work: Callable[..., Result], *arguments: object) -> Future[Result]:
         """Run `work` in the lane's thread and on its stream."""
 
         def inside() -> Result:
-            with self.entered():
+            with nullcontext() if self.stream is None else torch.cuda.stream(self.stream):
                 return work(*arguments)
 
         return self.thread.submit(inside)

@@ -23,9 +23,8 @@ from fedeas.fast.stacked_layers import (
     StackedGroupNorm,
     StackedLinear,
 )
-from fedeas.models.conv import Conv
-from fedeas.models.norm import BatchNorm
-from fedeas.models.resnet import BasicBlock, MaxPool
+from fedeas.models.layers import BatchNorm, Conv, MaxPool
+from fedeas.models.resnet import BasicBlock
 
 
 class Stack:

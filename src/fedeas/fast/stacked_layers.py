@@ -16,11 +16,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from fedeas.core.devices import load_kernels
 from fedeas.data.client import Normaliser
-from fedeas.gpu.side_streams import branch
-from fedeas.models.norm import NormThenRelu, norm_relu
-from fedeas.models.resnet import BasicBlock, MaxPool
+from fedeas.fast.fused_layers import KernelNorm
+from fedeas.gpu import branch, load_kernels
+from fedeas.models.layers import MaxPool, norm_relu
+from fedeas.models.resnet import BasicBlock
 
 ALIGNMENT = 8
 """The rows of a weight matrix are padded to a multiple of this, since products of other sizes are slow on a GPU."""
@@ -57,9 +57,9 @@ def _meets(at: int, kernel: int, size: int, stride: int, padding: int) -> bool:
 
 
 class Handover:
-    """What happens to the gradient of a weight in the backward pass.
+    """How the backward pass computes and uses the gradient of a weight.
 
-    `beside` computes it on a stream of its own: only if nothing else in the pass adds to it. `update` takes it at once
+    `beside` computes it on a separate stream: only if nothing else in the pass adds to it. `update` takes it at once
     instead of leaving it in ``weight.grad``.
     """
 
@@ -141,7 +141,7 @@ class Geometry:
     width: int
 
     def gathers_nothing(self, height: int, width: int) -> bool:
-        """Whether images of this size are already rows of what an output sees: one pixel each, or one whole image."""
+        """Whether each output sees one pixel, or one whole image of this size: then its inputs are a row already."""
         seen, inside = (self.rows, self.columns), (self.top, self.left) == (0, 0)
         whole_image = seen == (height, width) and (self.height, self.width) == (1, 1)
         return inside and (whole_image or (*seen, self.stride) == (1, 1, 1))
@@ -165,12 +165,14 @@ def _patches(x: Tensor, geometry: Geometry) -> Tensor:
     return seen.permute(0, 2, 3, 4, 5, 1).flatten(3).flatten(1, 2)
 
 
-class StackedBatchNorm(NormThenRelu):
+class StackedBatchNorm(KernelNorm):
     """Batch norm of each client over its own valid rows; the other rows become zero and give no gradient."""
 
+    weight: Tensor
+    bias: Tensor
     running_mean: Tensor
     running_var: Tensor
-    num_batches_tracked: Tensor
+    valid: Tensor
 
     def __init__(self, norm: nn.BatchNorm2d, clients: int, valid: Tensor) -> None:
         super().__init__()
@@ -181,38 +183,17 @@ class StackedBatchNorm(NormThenRelu):
         for name in ("running_mean", "running_var", "num_batches_tracked"):
             like = getattr(norm, name)
             self.register_buffer(name, like.new_zeros(clients, *like.shape))
-        kernels = _kernels_for(valid)  # tickets are made here, since a recorded step would make them anew each time
+        kernels = _kernels_for(valid)  # tickets are made here, since a recorded step would make them each time
         self.tickets = None if kernels is None else kernels.tickets_for(clients, norm.num_features, valid.device)
 
-    def forward(self, x: Tensor) -> Tensor:
-        """The normalised images."""
-        return self._normalised(x, None, relu=False)
-
-    def then_relu(self, x: Tensor, shortcut: Tensor | None) -> Tensor:
-        """Relu(norm(x) + shortcut)."""
-        return self._normalised(x, shortcut, relu=True)
-
-    def fuses(self, x: Tensor) -> bool:
-        """Always true."""
-        return True
-
-    def _normalised(self, x: Tensor, shortcut: Tensor | None, relu: bool) -> Tensor:
+    def normalised(self, x: Tensor, shortcut: Tensor | None, relu: bool) -> Tensor:
+        """The normalised images plus the shortcut, if there is one, and their ReLU if asked for."""
         kernels = _kernels_for(x)
-        if kernels is None or not (self.training or not torch.is_grad_enabled()):
-            result = self._trained(x) if self.training else self._evaluated(x)
-            result = result if shortcut is None else result + shortcut
-            return functional.relu(result) if relu else result
-        statistics = (self.running_mean, self.running_var)
-        if shortcut is not None:
-            shortcut = shortcut.to(x.dtype).contiguous(memory_format=torch.channels_last)
-        fused: Tensor
-        if not self.training:
-            fused = kernels.evaluated(x, self.weight, self.bias, *statistics, self.eps, shortcut, relu)
-        else:
-            running = *statistics, self.num_batches_tracked
-            own = self.weight, self.bias, running, self.momentum, self.eps, self.tickets
-            fused = kernels.norm(x, *own, shortcut, relu, self.valid)
-        return fused
+        if kernels is not None and (self.training or not torch.is_grad_enabled()):
+            return self.in_kernels(kernels, x, shortcut, relu)
+        result = self._trained(x) if self.training else self._evaluated(x)
+        result = result if shortcut is None else result + shortcut
+        return functional.relu(result) if relu else result
 
     def _trained(self, x: Tensor) -> Tensor:
         """Normalise by the statistics of the valid rows, and update the running statistics."""

@@ -7,23 +7,18 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol, Self
 
-import numpy as np
 import torch
 
-from fedeas.config import RunConfig
+from fedeas.config.run import RunConfig
 from fedeas.core.arrays import IntArray
 from fedeas.core.errors import InputError
 from fedeas.core.files import PathLike
 from fedeas.data.client import ClientData
 from fedeas.data.sources import Dataset
-from fedeas.fast.engine import gpu_engine
 from fedeas.federation.engines.base import Engine
-from fedeas.federation.engines.local import LocalEngine
-from fedeas.federation.engines.processes import cpu_engine
 from fedeas.federation.parts import Parts
 from fedeas.federation.pool_size import check_pool_size
 from fedeas.federation.rounds import Schedule
-from fedeas.federation.server_training import train_on_server
 from fedeas.federation.split import held_out, refuse_own_data
 from fedeas.federation.worker import Worker
 from fedeas.generators.bank import Bank, BankedGenerator
@@ -35,7 +30,7 @@ from fedeas.generators.settings import GeneratorContext
 from fedeas.planning import scores
 from fedeas.planning.counts import Allocation, LabelCounts
 from fedeas.planning.policies import parse_policy
-from fedeas.runs.store import SERVER_TRAINING, Record, Run
+from fedeas.runs.store import Record, Run
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,9 +74,8 @@ class LocalClients:
             mine = data.partition.indices[client]
             return ClientData.of(data.images[mine], data.labels[mine], parts.normalise)
 
-        placed = np.zeros_like(plan) if config.train.server_epochs else plan
         worker = Worker(
-            parts.algorithm, parts.model, load, placed, generator, config.train,
+            parts.algorithm, parts.model, load, plan, generator, config.train,
             config.seed, config.rounds.total, config.engine.precision,
         )  # fmt: skip
         return cls(parts, allocation, worker)
@@ -94,8 +88,6 @@ class LocalClients:
         journal = None
         if isinstance(generator, BankedGenerator | KeptPool):
             journal = NotingGenerator(generator, run.noted_images(), run.note_images)
-        if self.parts.config.train.server_epochs and generator is not None and not done:
-            run.write_json(SERVER_TRAINING, train_on_server(self.parts, self.allocation, generator))
         worker = replace(self.worker, generator=journal or generator)
         if self.parts.device.type == "cuda":
             worker = replace(worker, upcoming=Schedule.of(self.parts.config, len(done)).upcoming())
@@ -104,14 +96,12 @@ class LocalClients:
         return ReadyClients(engine, counts.sizes, self.worker.allocation.sum(axis=1), budget, journal)
 
     def make_engine(self, worker: Worker) -> Engine:
-        """The engine of the config, or one that suits the device; the reference on devices other than CPU and CUDA."""
-        parts, chosen, participants = self.parts, self.parts.config.engine, self.parts.config.participants
-        if parts.device.type == "cpu":
-            return cpu_engine(worker, chosen, participants)
-        if parts.device.type != "cuda" or chosen.name == "local":
-            return LocalEngine(worker)
+        """The backend's engine."""
+        parts, config = self.parts, self.parts.config
         largest = int((parts.data.counts.sizes + self.allocation.per_client).max())
-        return gpu_engine(worker, parts.data.dataset.shape, parts.normalise, largest, chosen, participants)
+        return parts.backend.engine(
+            worker, parts.data.dataset.shape, parts.normalise, largest, config.engine, config.participants
+        )
 
 
 def budget_record(counts: LabelCounts, allocation: Allocation) -> Record:

@@ -10,11 +10,11 @@ import torch
 from torch.nn import functional
 
 from fedeas.algorithms.sgd import Descent
-from fedeas.config import RunConfig
+from fedeas.config.run import RunConfig
 from fedeas.core.arrays import IntArray
 from fedeas.core.devices import torch_threads
+from fedeas.core.timing import seconds_of
 from fedeas.federation.parts import Parts
-from fedeas.gpu.timing import seconds_of
 from fedeas.planning.counts import Allocation
 
 

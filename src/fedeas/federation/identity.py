@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from fedeas.config import ContentConfig, RunConfig
+from fedeas.config.run import RunConfig
+from fedeas.config.sections import ContentConfig
 from fedeas.core.errors import InputError
 from fedeas.core.own_code import code_digest, imported_code
 from fedeas.core.spec import own_code_in

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from statistics import median
 from typing import Any
 
@@ -14,10 +14,10 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from fedeas.algorithms.base import MODEL, Arrays, Reply, load_model
-from fedeas.core.devices import autocast, values_of
+from fedeas.core.devices import autocast
 from fedeas.core.errors import RunError
+from fedeas.core.records import Record
 from fedeas.data.client import Normaliser
-from fedeas.gpu.cuda_graphs import Captured
 from fedeas.runs.accuracy_curves import AccuracyCurve, measure_accuracy
 
 NO_CLASS = -1
@@ -26,10 +26,7 @@ NO_CLASS = -1
 
 @dataclass(frozen=True, eq=False)
 class Evaluation:
-    """Accuracy and loss of the global model on the server's test set.
-
-    The model is a separate workspace. On a GPU all batches have one shape, so that one graph is replayed for all.
-    """
+    """Accuracy and loss of the global model on the server's test set; the model is a separate workspace."""
 
     model: nn.Module
     images: Tensor
@@ -39,19 +36,23 @@ class Evaluation:
     precision: str = "fp32"
     batch_size: int = 2500
 
+    def __call__(self, server: Arrays) -> Record:
+        """Test the model that the server holds."""
+        return self.record(self.totals(server).tolist())
+
     @torch.no_grad()
-    def __call__(self, server: Arrays) -> Callable[[], dict[str, Any]]:
-        """Start a test of the model that the server holds; the returned function waits for the result."""
+    def totals(self, server: Arrays) -> Tensor:
+        """Hits of each class, and the sum of the losses, over all test images."""
         load_model(self.model, server)
         self.model.eval()
-        totals = torch.zeros(len(self._sizes) + 1, device=self.labels.device)
-        for images, labels in self._batches:
-            totals += self._scores(images, labels)
-        return partial(self._read, values_of(totals))
+        totals = torch.zeros(self.num_classes + 1, device=self.labels.device)
+        for images, labels in self.batches:
+            totals += self.scores(images, labels)
+        return totals
 
-    def _read(self, totals: Callable[[], list[float]]) -> dict[str, Any]:
-        """The measures; a class without test images has no accuracy."""
-        *right, loss = totals()
+    def record(self, totals: Sequence[float]) -> Record:
+        """The measures, given the values of `totals`; a class without test images has no accuracy."""
+        *right, loss = totals
         if not math.isfinite(loss):
             remedy = "lower train.lr, or mend the algorithm if it is your own"
             raise RunError(f"the test loss is {loss}: numbers of the model are no longer finite; {remedy}")
@@ -70,36 +71,25 @@ class Evaluation:
         return sizes
 
     @cached_property
-    def _batches(self) -> list[tuple[Tensor, Tensor]]:
-        """Images and labels; on a GPU the last batch is filled up with images of no class."""
-        images, labels = self.images, self.labels
-        if labels.is_cuda and (missing := -len(labels) % self.batch_size):
-            images = functional.pad(images, (0, 0, 0, 0, 0, 0, 0, missing))
-            labels = functional.pad(labels, (0, missing), value=NO_CLASS)
-        return list(zip(*(torch.split(each, self.batch_size) for each in (images, labels)), strict=True))
+    def batches(self) -> list[tuple[Tensor, Tensor]]:
+        """Images and labels."""
+        return list(zip(*(torch.split(each, self.batch_size) for each in (self.images, self.labels)), strict=True))
 
-    @cached_property
-    def _scores(self) -> Captured:
-        return Captured(self._plain_scores, self.images.device, pure=True)
-
-    def _plain_scores(self, images: Tensor, labels: Tensor) -> Tensor:
-        """Hits of each class, and the sum of the losses."""
+    def scores(self, images: Tensor, labels: Tensor) -> Tensor:
+        """Hits of each class, and the sum of the losses, of a batch."""
         with autocast(self.precision, images.device):
             logits: Tensor = self.model(self.normalise(images)).float()
-        hits = torch.zeros(len(self._sizes), device=labels.device)
+        hits = torch.zeros(self.num_classes, device=labels.device)
         hits.scatter_add_(0, labels.clamp_min(0), (logits.argmax(dim=1) == labels).float())
         loss = functional.cross_entropy(logits, labels, reduction="sum", ignore_index=NO_CLASS)
         return torch.cat([hits, loss[None]])
 
 
 @torch.no_grad()
-def probe_gamma_hat(
-    before: Arrays, replies: Sequence[Reply], trainable: Sequence[str]
-) -> Callable[[], dict[str, float]]:
+def gamma_hat(before: Arrays, replies: Sequence[Reply], trainable: Sequence[str]) -> Tensor:
     """Dissimilarity of the clients' update directions, supplement A: 1 - || sum_k w_k d_k / ||d_k|| ||^2.
 
-    The returned function waits for the result. Over trainable parameters only: a BatchNorm step counter in the update
-    would dominate its norm.
+    Over trainable parameters only: a BatchNorm step counter in the update would dominate its norm.
     """
     keys = [MODEL + name for name in trainable]
     total, start = sum(reply.weight for reply in replies), [before[key] for key in keys]
@@ -108,8 +98,7 @@ def probe_gamma_hat(
         update = torch._foreach_sub(start, [reply.arrays[key] for key in keys])
         torch._foreach_mul_(update, reply.weight / total / _norm(update).clamp_min(1e-30))
         torch._foreach_add_(consensus, update)
-    agreement = values_of(_norm(consensus).square()[None])
-    return lambda: {"gamma_hat": 1 - agreement()[0]}
+    return 1 - _norm(consensus).square().double()
 
 
 def _norm(tensors: Sequence[Tensor]) -> Tensor:

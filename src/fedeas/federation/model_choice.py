@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from contextlib import suppress
 
-from fedeas.config import ModelConfig, RunConfig
+from fedeas.config.run import RunConfig
+from fedeas.config.sections import ModelConfig
 from fedeas.core.devices import chosen_device
 from fedeas.core.errors import InputError
 from fedeas.runs.store import RunStore, read_run

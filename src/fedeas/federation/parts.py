@@ -9,8 +9,9 @@ from torch import nn
 
 from fedeas.algorithms import FedAvg, parse_algorithm
 from fedeas.algorithms.base import Arrays
-from fedeas.config import RunConfig
+from fedeas.config.run import RunConfig
 from fedeas.data.client import Normaliser
+from fedeas.federation.backend import PLAIN, Backend
 from fedeas.federation.identity import pinned
 from fedeas.federation.split import FederatedData, load_data, split_data
 from fedeas.models.build import build_model, suited_to
@@ -26,16 +27,17 @@ class Parts:
     data: FederatedData
     model: nn.Module
     normalise: Normaliser
+    backend: Backend = PLAIN
 
     @staticmethod
-    def of(config: RunConfig, device: torch.device) -> Parts:
+    def of(config: RunConfig, device: torch.device, backend: Backend = PLAIN) -> Parts:
         """Build the parts that a config names, on this device."""
         algorithm = parse_algorithm(config.algorithm)
         data = split_data(config, load_data(config))
         complete, dataset = pinned(config, data), data.dataset
         model = new_model(complete, dataset.shape, dataset.num_classes).to(device)
         normalise = Normaliser.of(dataset.channel_mean, dataset.channel_std, device)
-        return Parts(complete, device, algorithm, data, model, normalise)
+        return Parts(complete, device, algorithm, data, model, normalise, backend)
 
     def on_device(self, arrays: Arrays) -> Arrays:
         """These tensors on the run's device."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fedeas.config import RunConfig
+from fedeas.config.run import RunConfig
 from fedeas.core.arrays import IntArray
 from fedeas.core.errors import InputError
 from fedeas.generators.kinds import Shared

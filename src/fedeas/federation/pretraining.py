@@ -15,7 +15,8 @@ import numpy as np
 import torch
 
 from fedeas.algorithms.base import MODEL, Arrays, group
-from fedeas.config import DataConfig, EngineConfig, ModelConfig, PartitionConfig, RoundsConfig, RunConfig, TrainConfig
+from fedeas.config.run import RunConfig
+from fedeas.config.sections import DataConfig, EngineConfig, ModelConfig, PartitionConfig, RoundsConfig, TrainConfig
 from fedeas.core.arrays import IntArray
 from fedeas.core.devices import chosen_device, torch_precision
 from fedeas.core.errors import InputError, RunError
@@ -24,7 +25,9 @@ from fedeas.core.provenance import Seen, data_digest
 from fedeas.core.tensor_files import write_tensors
 from fedeas.core.weight_files import IMAGENET_STEM, PRETRAINED, SUFFIX, description, folder_for_new, name_of_dataset
 from fedeas.data.client import Normaliser
-from fedeas.data.sources import Dataset, checked_name, load_dataset
+from fedeas.data.names import checked_name
+from fedeas.data.sources import Dataset, load_dataset
+from fedeas.federation.backend import BackendFor
 from fedeas.federation.checkpoint import load_checkpoint
 from fedeas.federation.metrics import Evaluation
 from fedeas.federation.parts import new_model
@@ -88,6 +91,7 @@ def pretrain(
     on_round: Callable[[Record], None] | None = None,
     pause: Pause | None = None,
     on_start: OnStart | None = None,
+    backend_for: BackendFor | None = None,
 ) -> Record | None:
     """Train to the end, write the last model's weights to `out`, and return the file's description.
 
@@ -103,7 +107,7 @@ def pretrain(
         return _of_this_run(path, config)
     identified(config)  # raises an error if the data are missing, before a folder is made
     make_folder(path.parent)
-    run = execute(config, store, on_round, pause=pause, on_start=on_start)
+    run = execute(config, store, on_round, pause=pause, on_start=on_start, backend_for=backend_for)
     if not run.finished:
         return None
     _write(path, run)
@@ -173,4 +177,4 @@ def evaluate(
     normalise = Normaliser.of(dataset.channel_mean, dataset.channel_std, device)
     server = {f"{MODEL}{name}": tensor.to(device) for name, tensor in tensors.items()}
     with torch_precision("fp32", device):
-        return Evaluation(model, images, labels, dataset.num_classes, normalise)(server)()
+        return Evaluation(model, images, labels, dataset.num_classes, normalise)(server)

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
+from torch import Tensor
+
 from fedeas.algorithms.base import Arrays, Reply
 from fedeas.algorithms.fedavg import FedAvg
-from fedeas.config import RunConfig
+from fedeas.config.run import RunConfig
 from fedeas.core.records import Record
 from fedeas.core.streams import stream
 from fedeas.federation.engines.base import Engine, Task
 
-Read = Callable[[], Record]
-Evaluate = Callable[[Arrays], Read]
-Probe = Callable[[Arrays, list[Reply]], Read]
+Evaluate = Callable[[Arrays], Record]
+Probes = Mapping[str, Callable[[Arrays, Sequence[Reply]], Tensor]]
 OnRound = Callable[[Record, Arrays], bool | None]
 
 
@@ -76,123 +77,67 @@ def federate(
     server: Arrays,
     schedule: Schedule,
     evaluate: Evaluate,
-    probes: tuple[Probe, ...] = (),
+    probes: Probes | None = None,
     on_round: OnRound | None = None,
 ) -> Arrays:
-    """Run the rounds from `schedule.start` on and return the server's last state.
+    """Run the rounds from `schedule.start` on and return the server's last state: Algorithm 1 of the paper.
 
-    `evaluate` starts a test of the server's model and returns the function that waits for its result, and so do the
-    probes: a GPU tests the model while the host works on the probes. If the engine overlaps, a GPU has its next work
-    before it ends the last: results are read only when the training of the next clients has been launched. `on_round`
-    gets each round's record and the state after it; if it returns True, the loop ends. Rounds are numbered from 0 in
-    the code and from 1 in records.
+    `evaluate` tests the server's state; `probes` measure the clients' replies, by name. `on_round` gets each round's
+    record and the state after it; if it returns True, the loop ends. Rounds are numbered from 0 in the code and from 1
+    in records.
     """
-    last, clock = None, _Clock(engine.overlaps)
     for round in range(schedule.start, schedule.rounds):
+        clock = Clock()
         clients = schedule.clients(round)
-        try:
-            replies = engine.map(Task.TRAIN, algorithm.broadcast(server, round), clients, round)
-        finally:
-            engine.work_meanwhile()  # if clients fail, the round before is recorded nevertheless
-        if last is not None and last.ends:
-            break  # what the clients have just done is not used
+        replies = engine.map(Task.TRAIN, algorithm.broadcast(server, round), clients, round)
         clock.lap("clients")
         before, server = server, algorithm.server_update(server, replies, round)
         clock.lap("aggregate")
-        testing = evaluate(server) if schedule.evaluates(round) else dict
-        clock.launched("evaluate")
-        probing = [probe(before, replies) for probe in probes]
-        clock.launched("probe")
-        last = engine.meanwhile = _Unread(round, clients, replies, server, testing, probing, clock, on_round)
-        if not engine.overlaps or round + 1 == schedule.rounds:
-            engine.work_meanwhile()
-            if last.ends:
-                break
-            clock.go_on()
+        tested = evaluate(server) if schedule.evaluates(round) else {}
+        clock.lap("evaluate")
+        probed = {name: float(probe(before, replies)) for name, probe in (probes or {}).items()}
+        clock.lap("probe")
+        record = round_record(round, clients, replies, {**tested, **probed}, clock.laps)
+        if on_round is not None and on_round(record, server):
+            break
     return server
 
 
-@dataclass
-class _Unread:
-    """A round whose results are still to be read; a call reads them and tells `on_round`."""
+def round_record(
+    number: int, clients: list[int], replies: Sequence[Reply], measures: Record, laps: Mapping[str, float]
+) -> Record:
+    """The record of a round: its clients, the measures, the clients' metrics, and the seconds by kind.
 
-    round: int
-    clients: list[int]
-    replies: list[Reply]
-    server: Arrays
-    testing: Read
-    probing: list[Read]
-    clock: _Clock
-    on_round: OnRound | None
-    ends: bool = False
-    """Whether `on_round` has ended the loop."""
-
-    def __call__(self) -> None:
-        replies = [reply.awaited() for reply in self.replies]
-        self.clock.lap("clients")
-        tested = self.testing()
-        self.clock.lap("evaluate")
-        probed = {key: value for read in self.probing for key, value in read().items()}
-        self.clock.lap("probe")
-        known: Record = {"round": self.round + 1, "clients": self.clients}
-        if missing := sorted(set(self.clients) - {reply.client for reply in replies}):
-            known["missing"] = missing
-        record = {**known, **tested, **probed, **_of_clients(replies, self.clock.take())}
-        self.ends = self.on_round is not None and bool(self.on_round(record, self.server))
-
-
-def _of_clients(replies: list[Reply], laps: dict[str, float]) -> Record:
-    """The clients' metrics, and the round's seconds by kind; `engine` is the time not spent on clients' work.
-
-    If clients work at the same time, their seconds are scaled so that all parts add up to the round's.
+    `engine` is the time not spent on clients' work. If clients work at the same time, their seconds are scaled so that
+    all parts add up to the round's. Private clients tell their largest epsilon, but no loss.
     """
-
-    def summed(key: str) -> float:
-        return sum(float(reply.metrics.get(key, 0.0)) for reply in replies)
-
-    seconds = {name: summed(f"{name}_seconds") for name in ("generate", "prepare", "train")}
-    whole, busy = laps.pop("clients"), sum(seconds.values())
+    told = [{name: float(value) for name, value in reply.metrics.items()} for reply in replies]
+    record: Record = {"round": number + 1, "clients": clients}
+    if missing := sorted(set(clients) - {reply.client for reply in replies}):
+        record["missing"] = missing
+    record |= measures
+    losses = [(own["loss"], reply.weight) for own, reply in zip(told, replies, strict=True) if "loss" in own]
+    if losses:
+        record["train_loss"] = sum(loss * weight for loss, weight in losses) / sum(weight for _, weight in losses)
+    if epsilons := [own["epsilon"] for own in told if "epsilon" in own]:
+        record["epsilon"] = max(epsilons)
+    for name in ("steps", "samples"):
+        record[name] = int(sum(own.get(name, 0.0) for own in told))
+    seconds = {name: sum(own.get(f"{name}_seconds", 0.0) for own in told) for name in ("generate", "prepare", "train")}
+    whole, busy = laps["clients"], sum(seconds.values())
     if busy > whole:
         seconds = {name: value * whole / busy for name, value in seconds.items()}
-    rest = {"engine": whole - sum(seconds.values()), **laps}
-    return {
-        **_loss_and_epsilon(replies),
-        "steps": int(summed("steps")),
-        "samples": int(summed("samples")),
-        "seconds": {name: round(value, 6) for name, value in {**seconds, **rest}.items()},
-    }
+    seconds["engine"] = whole - sum(seconds.values())
+    seconds |= {name: value for name, value in laps.items() if name != "clients"}
+    return {**record, "seconds": {name: round(value, 6) for name, value in seconds.items()}}
 
 
-def _loss_and_epsilon(replies: list[Reply]) -> Record:
-    """The mean loss and the largest epsilon of the clients that tell them: private clients tell the latter alone."""
-    losses = [(float(reply.metrics["loss"]), reply.weight) for reply in replies if "loss" in reply.metrics]
-    total = sum(weight for _, weight in losses)
-    epsilons = [float(reply.metrics["epsilon"]) for reply in replies if "epsilon" in reply.metrics]
-    loss = {"train_loss": sum(loss * weight for loss, weight in losses) / total} if losses else {}
-    return loss | ({"epsilon": max(epsilons)} if epsilons else {})
+class Clock:
+    """Laps of wall-clock time by name, one after the other."""
 
-
-class _Clock:
-    """Laps of wall-clock time by name, for one round after the other: they add up to the time of all rounds."""
-
-    def __init__(self, overlaps: bool) -> None:
-        self.overlaps = overlaps
+    def __init__(self) -> None:
         self.laps: dict[str, float] = {}
         self.last = time.perf_counter()
-
-    def go_on(self) -> None:
-        """Begin a lap now; what `on_round` did before belongs to no round."""
-        self.last = time.perf_counter()
-
-    def take(self) -> dict[str, float]:
-        """The laps of the round whose results have just been read."""
-        laps, self.laps = self.laps, {}
-        return laps
-
-    def launched(self, name: str) -> None:
-        """End a lap, unless the clients still train: then this was part of their time."""
-        if not self.overlaps:
-            self.lap(name)
 
     def lap(self, name: str) -> None:
         """End a lap; a name may have several."""

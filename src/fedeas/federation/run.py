@@ -8,7 +8,7 @@ import platform
 import subprocess
 from collections.abc import Callable
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,25 +18,24 @@ import torch
 
 from fedeas import __version__
 from fedeas.algorithms.base import Arrays, Fleet
-from fedeas.config import RunConfig
-from fedeas.core.devices import chosen_device, torch_precision, torch_threads, waking
+from fedeas.config.run import RunConfig
+from fedeas.core.devices import chosen_device, torch_precision, torch_threads
 from fedeas.core.errors import InputError
 from fedeas.core.files import PathLike
 from fedeas.core.log import log
 from fedeas.core.weight_files import checkout_of
+from fedeas.federation.backend import PLAIN, BackendFor
 from fedeas.federation.checkpoint import Checkpoint, Saver, load_checkpoint
 from fedeas.federation.clients import Clients, LocalClients, ReadyClients
 from fedeas.federation.engines.base import Engine, OnClient
 from fedeas.federation.forecast import Forecast, forecast
 from fedeas.federation.identity import pinned, unknown_content
 from fedeas.federation.image_tally import ImageTally
-from fedeas.federation.metrics import Evaluation, probe_gamma_hat, summarise
+from fedeas.federation.metrics import Evaluation, gamma_hat, summarise
 from fedeas.federation.parts import Parts
-from fedeas.federation.rounds import Probe, Schedule, federate, set_up
+from fedeas.federation.rounds import Probes, Schedule, set_up
 from fedeas.federation.split import load_data, split_data
 from fedeas.models.build import parameter_names
-from fedeas.models.norm import fuse_norms
-from fedeas.planning.policies import RoundBias, parse_policy
 from fedeas.runs.store import Record, Run, RunStore
 
 Progress = Callable[[Record], None]
@@ -54,6 +53,7 @@ def execute(
     pause: Pause | None = None,
     on_start: OnStart | None = None,
     on_client: OnClient | None = None,
+    backend_for: BackendFor | None = None,
 ) -> Run:
     """Run a config to its end, resuming an interrupted run; a finished run is returned at once.
 
@@ -63,14 +63,15 @@ def execute(
     Synthetic images are kept in the folder `bank`, by default ``.bank`` beside the run directories; all runs share it.
     `make_clients` makes the clients, if they are not on this machine; otherwise `on_start` gets the time that the run
     will take, estimated from a few steps. Within a round, `on_client` gets the numbers of clients that are done and of
-    all, in any thread.
+    all, in any thread. `backend_for` returns what trains and tests on the run's device, by default plain torch.
     """
     if config.engine.name == "flower" and make_clients is None:
         raise InputError("engine flower needs its nodes; use `fedeas run`, or fedeas.flower.app.simulate")
     device = chosen_device(config.engine.device, "engine.device")
     with torch_threads(config.engine.threads), torch_precision(config.engine.precision, device):
-        with waking(device):
-            parts = Parts.of(config, device)
+        backend = backend_for(device) if backend_for else PLAIN
+        with backend.waking():
+            parts = Parts.of(config, device, backend)
         run = store.at(parts.config)
         if run.finished:
             run.check()
@@ -82,7 +83,6 @@ def execute(
             if not run.finished:  # another process may just have finished it
                 for words in parts.data.notes:
                     log.warning("%s", words)
-                _compare_participation(parts.config)
                 _record_environment(run, device, unknown)
                 Federation(parts, clients).run(run, on_round, pause, on_client, on_start)
     return run
@@ -133,12 +133,11 @@ class Federation:
         with closing(ready.engine) as engine:
             server = self._initial_state(ready) if before is None else self._restore(before, engine)
             schedule = Schedule.of(config, len(done))
-            federate(self.parts.algorithm, engine, server, schedule, self._evaluation(), self._probes(), finish_round)
+            run_rounds, algorithm = self.parts.backend.federate, self.parts.algorithm
+            run_rounds(algorithm, engine, server, schedule, self._evaluation(), self._probes(), finish_round)
         rounds = run.rounds()
         if len(rounds) == config.rounds.total:
-            trained_before = run.server_training()
-            told: Record = {} if trained_before is None else {"server": trained_before}
-            run.write_json("summary.json", {**self._summary(rounds, ready.budget, tally), **told})
+            run.write_json("summary.json", self._summary(rounds, ready.budget, tally))
 
     def _initial_state(self, ready: ReadyClients) -> Arrays:
         """The server's state before the first round, after the algorithm's exchange with the clients."""
@@ -155,17 +154,14 @@ class Federation:
         data, device = self.parts.data, self.parts.device
         images = torch.from_numpy(np.array(data.test_images)).to(device)
         labels = torch.from_numpy(np.array(data.test_labels)).to(device)
-        model = copy.deepcopy(self.parts.model)
-        if device.type == "cuda":
-            model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-            fuse_norms(model)
-        classes, precision = data.dataset.num_classes, self.parts.config.engine.precision
-        return Evaluation(model, images, labels, classes, self.parts.normalise, precision)
+        model, precision = copy.deepcopy(self.parts.model), self.parts.config.engine.precision
+        make = self.parts.backend.evaluation
+        return make(model, images, labels, data.dataset.num_classes, self.parts.normalise, precision)
 
-    def _probes(self) -> tuple[Probe, ...]:
+    def _probes(self) -> Probes:
         if not self.parts.config.rounds.gamma_hat:
-            return ()
-        return (partial(probe_gamma_hat, trainable=parameter_names(self.parts.model)),)
+            return {}
+        return {"gamma_hat": partial(gamma_hat, trainable=parameter_names(self.parts.model))}
 
     def _summary(self, rounds: list[Record], budget: Record, tally: ImageTally) -> Record:
         config, names = self.parts.config, rounds[-1]["seconds"]
@@ -183,19 +179,6 @@ class Federation:
             **tally.total(rounds),
             "seconds": {**seconds, "total": sum(seconds.values())},
         }
-
-
-def _compare_participation(config: RunConfig) -> None:
-    """Say so if RoundBias is planned for rounds with more or fewer clients than those of the run."""
-    policy, share = parse_policy(config.policy), config.rounds.participation
-    if isinstance(policy, RoundBias) and policy.participants(config.partition.clients) != config.participants:
-        log.warning(
-            "policy %s is planned for participation=%g, but the run has rounds.participation=%g; use policy=%s",
-            policy.name(),
-            policy.participation,
-            share,
-            replace(policy, participation=share).spec,
-        )
 
 
 def _record_environment(run: Run, device: torch.device, unknown: tuple[str, ...]) -> None:

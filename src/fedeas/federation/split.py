@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fedeas.config import OWN, UNSEEDED, PartitionConfig, RunConfig
+from fedeas.config.run import OWN, UNSEEDED, RunConfig
+from fedeas.config.sections import PartitionConfig
 from fedeas.core.arrays import IntArray
 from fedeas.core.errors import InputError
 from fedeas.core.streams import stream

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import numpy as np
+import torch
 from torch import nn
 
 from fedeas.algorithms.base import Arrays, ClientJob, Reply
 from fedeas.algorithms.fedavg import FedAvg
-from fedeas.algorithms.random_numbers import random_numbers_of
-from fedeas.config import TrainConfig
+from fedeas.config.sections import TrainConfig
 from fedeas.core.arrays import IntArray
 from fedeas.core.errors import InputError
+from fedeas.core.streams import stream_seed
 from fedeas.data.client import ClientData
 from fedeas.federation.engines.base import Task
 from fedeas.generators.base import Generator, plan_addresses
@@ -23,7 +25,7 @@ from fedeas.generators.base import Generator, plan_addresses
 LoadClient = Callable[[int], ClientData]
 
 BATCHES = 8
-"""A generator is asked for this many batches at once, at least: the last one is filled up, which costs time."""
+"""The least number of batches in a request to a generator: the last one is filled up, which costs time."""
 
 
 class Workspace(Protocol):
@@ -42,7 +44,7 @@ class Workspace(Protocol):
 
 @dataclass
 class Worker:
-    """What the clients of one process share: algorithm, model, generator, and the data of clients prepared so far.
+    """The shared parts of the clients of one process: algorithm, model, generator, and the data prepared so far.
 
     `upcoming` has clients in the order in which they will train, perhaps several times; their images are made ahead.
     """
@@ -81,12 +83,9 @@ class Worker:
 
     def run(
         self, task: Task, client: int, round: int, broadcast: Arrays, state: Arrays,
-        workspace: Workspace | None = None, wait: bool = True,
+        workspace: Workspace | None = None,
     ) -> tuple[Reply | None, Arrays]:  # fmt: skip
-        """Do one client's job and return its reply and state; `workspace` replaces the worker's model and trainer.
-
-        Without `wait`, it returns as soon as a GPU has been given all its work; metrics are then awaited.
-        """
+        """Do one client's job and return its reply and state; `workspace` replaces the worker's model and trainer."""
         if task is Task.SETUP:
             job = self._job(client, round, broadcast, state, self.load_client(client), workspace)
             with random_numbers_of(job):
@@ -96,8 +95,6 @@ class Worker:
         job = self._job(client, round, broadcast, state, self.clients[client], workspace)
         with random_numbers_of(job):
             reply, state = self.algorithm.client_update(job)
-        if wait:
-            reply = reply.awaited()
         prepared = workspace.preparing - before if workspace else 0.0
         spent = {"prepare_seconds": prepared, "train_seconds": time.perf_counter() - start - prepared}
         spent["generate_seconds"] = self.generation_seconds.pop(client, 0.0)
@@ -147,3 +144,22 @@ class Worker:
             client: loaded[client].joined(part, own)
             for (client, (own, _)), part in zip(addresses.items(), parts, strict=True)
         }
+
+
+@contextmanager
+def random_numbers_of(job: ClientJob) -> Iterator[None]:
+    """Take torch's global random numbers from the job's own stream; afterwards their state is as before.
+
+    Dropout draws them, and so may a user's own code. The stream depends on (seed, round, client) alone. Nothing is
+    changed if an engine trains several clients at once: their threads share the global state.
+    """
+    if job.trainer is not None:
+        yield
+        return
+    device = job.data.labels.device
+    on_gpu = device.type == "cuda"
+    with torch.random.fork_rng(devices=[device] if on_gpu else []):
+        torch.default_generator.manual_seed(stream_seed("training", job.seed, job.round, job.client))
+        if on_gpu:
+            torch.cuda.manual_seed(stream_seed("training-gpu", job.seed, job.round, job.client))
+        yield

@@ -9,35 +9,34 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import partial
+from functools import wraps
 from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
-from flwr.app import ConfigRecord, Context, Message, RecordDict
+from flwr.app import Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
 
 from fedeas import __version__
-from fedeas.config import RunConfig, checked_config
+from fedeas.algorithms.base import Arrays
+from fedeas.config.reading import checked_config
+from fedeas.config.run import RunConfig
 from fedeas.core.arrays import cores
 from fedeas.core.devices import torch_precision, torch_threads
 from fedeas.core.errors import FedEASError
 from fedeas.core.log import log
+from fedeas.fast import backend_for
 from fedeas.federation.engines.base import Task
 from fedeas.federation.run import Progress, execute, identified
 from fedeas.flower.client import SIMULATED, About, Participant, in_simulation, refuse_foreign_code
-from fedeas.flower.engine import reply_record
+from fedeas.flower.grid import MessageWindow, WatchedGrid, set_at_the_end
 from fedeas.flower.metrics_file import MetricsFile
 from fedeas.flower.node_settings import STATE, NodeSettings, TellableError, read_node_config
-from fedeas.flower.printed_log import print_log
 from fedeas.flower.revealed_counts import Share
-from fedeas.flower.run_errors import told_in_one_line
+from fedeas.flower.run_errors import print_log, told_in_one_line
 from fedeas.flower.server import FlowerClients
-from fedeas.flower.stop_signal import StoppableGrid, set_at_the_end
-from fedeas.flower.traffic import MeteredGrid
-from fedeas.flower.window import MessageWindow
-from fedeas.flower.wire import header_of, packed, unpacked
+from fedeas.flower.wire import Header, Parcel, header_of, packed, unpacked
 from fedeas.runs.store import Record, Run, RunStore, trained
 
 DEFAULTS = '{"engine": {"name": "flower"}}'
@@ -69,82 +68,84 @@ MOST_NAMED = 20
 server = ServerApp()
 client = ClientApp()
 
-Handler = Callable[[Participant, dict[str, Any], Message], RecordDict]
+Handler = Callable[[Participant, Header, RecordDict], tuple[Header, Arrays]]
 _known: dict[tuple[int, NodeSettings], Participant] = {}  # of one run: a simulation's process gets many messages of it
 
 
-def _reply_to(message: Message, context: Context, answer: Handler) -> Message:
-    """Let `answer` handle a message and return the reply; an error becomes a refusal.
+def answering(handler: Handler) -> Callable[[Message, Context], Message]:
+    """Make a handler of Flower's messages from a function that returns header and tensors of the reply.
 
-    The text of an error may say something about the client's data. It stays in the node's log, unless it is a
-    `TellableError`; the server is told that there was an error.
+    A reply names its client, and repeats the text that identifies the message: the server accepts it for no other
+    message. An error becomes a refusal. Its text may reveal something about the client's data. So it stays in the
+    node's log, unless it is a `TellableError` or this is a simulation.
     """
-    try:
-        header = header_of(message.content)
-        own = _participant(header, context)
-        engine = own.config.engine
-        with torch_threads(engine.threads), torch_precision(engine.precision, own.device):
-            content = answer(own, header, message)
-    except FedEASError as error:
-        log.error("run %d: refused %s: %s", message.metadata.run_id, message.metadata.message_type, error)
-        content = _refusal(error, context)
-    except Exception as error:
-        log.exception("run %d: %s failed", message.metadata.run_id, message.metadata.message_type)
-        content = _refusal(error, context)
-    return Message(content, reply_to=message)
 
+    @wraps(handler)
+    def reply_to(message: Message, context: Context) -> Message:
+        run, kind = message.metadata.run_id, message.metadata.message_type
+        about: dict[str, Any] = {"client": context.node_config.get("partition-id", "")}
+        try:
+            header = header_of(message.content)
+            about["answers"] = header["asked"]
+            own = _participant(header, context)
+            engine = own.config.engine
+            with torch_threads(engine.threads), torch_precision(engine.precision, own.device):
+                told, arrays = handler(own, header, message.content)
+                content = packed({**told, **about}, Parcel.of(arrays))
+        except Exception as error:
+            if isinstance(error, FedEASError):
+                log.error("run %d: refused %s: %s", run, kind, error)
+            else:
+                log.exception("run %d: %s failed", run, kind)
+            tellable = isinstance(error, TellableError) or in_simulation()
+            reason = str(error) if tellable else "it could not do its part; its node's log has the reason"
+            content = packed({"refused": reason, **about})
+        return Message(content, reply_to=message)
 
-def _refusal(error: Exception, context: Context) -> RecordDict:
-    """What the server may know about an error, and who says it; in a simulation, everything."""
-    told = isinstance(error, TellableError) or in_simulation()
-    reason = str(error) if told else "it could not do its part; its node's log has the reason"
-    client = str(context.node_config.get("partition-id", ""))
-    return RecordDict({"refused": ConfigRecord({"reason": reason, "client": client})})
+    return reply_to
 
 
 @client.query("hello")
-def hello(message: Message, context: Context) -> Message:
+@answering
+def hello(own: Participant, header: Header, _: RecordDict) -> tuple[Header, Arrays]:
     """Introduce this client."""
-
-    def answer(own: Participant, header: dict[str, Any], _: Message) -> RecordDict:
-        if header["anew"]:
-            own.begin_anew()
-            _known.clear()
-        return packed(own.introduce())
-
-    return _reply_to(message, context, answer)
+    if header["anew"]:
+        own.begin_anew()
+        _known.clear()
+    return own.introduce(), {}
 
 
 @client.query("settle")
-def settle(message: Message, context: Context) -> Message:
+@answering
+def settle(own: Participant, header: Header, _: RecordDict) -> tuple[Header, Arrays]:
     """Store this client's row of the plan."""
-
-    def answer(own: Participant, header: dict[str, Any], _: Message) -> RecordDict:
-        share = Share(**header["share"]) if "share" in header else None
-        row = np.array(header["row"], dtype=np.int64) if "row" in header else None
-        return packed({"total": own.settle(share, row)})
-
-    return _reply_to(message, context, answer)
+    share = Share(**header["share"]) if "share" in header else None
+    row = np.array(header["row"], dtype=np.int64) if "row" in header else None
+    return {"total": own.settle(share, row)}, {}
 
 
 @client.query("setup")
-def setup(message: Message, context: Context) -> Message:
+@answering
+def setup(own: Participant, header: Header, content: RecordDict) -> tuple[Header, Arrays]:
     """Do the algorithm's exchange before the first round."""
-    return _reply_to(message, context, partial(_do_task, Task.SETUP))
+    return _work(Task.SETUP, own, header, content)
 
 
 @client.train()
-def train(message: Message, context: Context) -> Message:
+@answering
+def train(own: Participant, header: Header, content: RecordDict) -> tuple[Header, Arrays]:
     """Do the client's part of a round."""
-    return _reply_to(message, context, partial(_do_task, Task.TRAIN))
+    return _work(Task.TRAIN, own, header, content)
 
 
-def _do_task(task: Task, own: Participant, header: dict[str, Any], message: Message) -> RecordDict:
-    _, broadcast = unpacked(message.content)
-    return reply_record(own.work(task, header["round"], broadcast, header["last"], header["keep"]))
+def _work(task: Task, own: Participant, header: Header, content: RecordDict) -> tuple[Header, Arrays]:
+    reply = own.work(task, header["round"], unpacked(content)[1], header["last"], header["keep"])
+    if reply is None:
+        return {"nothing": True}, {}
+    return {"weight": reply.weight, "metrics": reply.metrics}, dict(reply.arrays)
 
 
-def _participant(header: dict[str, Any], context: Context) -> Participant:
+def _participant(header: Header, context: Context) -> Participant:
     number, node = read_node_config(context.node_config)
     try:
         config = RunConfig.model_validate(header["config"])
@@ -157,7 +158,8 @@ def _participant(header: dict[str, Any], context: Context) -> Participant:
     if any(own.fingerprint != run for own in _known.values()):
         _known.clear()
     if (number, node) not in _known:
-        _known[number, node] = Participant(config, number, About.read(header["about"]), node)
+        about = About(**{name: tuple(value) for name, value in header["about"].items()})
+        _known[number, node] = Participant(config, number, about, node)
     return _known[number, node]
 
 
@@ -173,20 +175,19 @@ def _serve(grid: Grid, context: Context) -> None:
     given = {name: str(value) for name, value in context.run_config.items()}
     config = checked_config(json.loads(given.get("settings") or DEFAULTS), "the run's settings")
     members = {int(client): int(node) for client, node in json.loads(given.get("members") or "{}").items()}
-    metered = MeteredGrid(grid)
-    metrics = MetricsFile.of(config.label, config.rounds.total, metered)
-
-    rounds = 0
+    watched, total = WatchedGrid(grid), config.rounds.total
+    metrics, worked = MetricsFile.of(config.label, total, watched), threading.Event()
 
     def progress(record: Record) -> None:
-        nonlocal rounds
-        rounds += 1
-        _log_round(config.rounds.total, record)
+        worked.set()
+        accuracy = f", accuracy {record['accuracy']:.1%}" if "accuracy" in record else ""
+        missing = f", missing {record['missing']}" if "missing" in record else ""
+        log.info("round %d of %d%s%s", record["round"], total, accuracy, missing)
         if metrics is not None:
             metrics.write(record)
 
-    run = run_on(cast(Grid, metered), config, RunStore(given.get("runs") or "runs"), progress, members)
-    if not rounds:
+    run = run_on(cast(Grid, watched), config, RunStore(given.get("runs") or "runs"), progress, members)
+    if not worked.is_set():
         log.warning("%s: was finished before, only shown; remove this folder to train again", run.path)
     log.info("finished: %s; %s", run.path, describe_participation(run.rounds()))
 
@@ -206,12 +207,6 @@ def describe_participation(rounds: Sequence[Record]) -> str:
     return "; ".join([*words, *more])
 
 
-def _log_round(total: int, record: Record) -> None:
-    accuracy = f", accuracy {record['accuracy']:.1%}" if "accuracy" in record else ""
-    missing = f", missing {record['missing']}" if "missing" in record else ""
-    log.info("round %d of %d%s%s", record["round"], total, accuracy, missing)
-
-
 def run_on(
     grid: Grid,
     config: RunConfig,
@@ -222,12 +217,13 @@ def run_on(
 ) -> Run:
     """Run a config to its end on the nodes of a grid; `members` tells which node is which client.
 
-    At most `window` messages are on their way at once.
+    `window` limits the messages under way; None for no limit.
     """
     refuse_foreign_code(config)
     return execute(
-        config, store, on_round, make_clients=lambda parts: FlowerClients(parts, grid, members or {}, window)
-    )
+        config, store, on_round, make_clients=lambda parts: FlowerClients(parts, grid, members or {}, window),
+        backend_for=backend_for,
+    )  # fmt: skip
 
 
 def simulate(config: RunConfig, store: RunStore, on_round: Progress | None = None) -> Run:
@@ -243,8 +239,8 @@ def simulate(config: RunConfig, store: RunStore, on_round: Progress | None = Non
     @here.main()
     def inside(grid: Grid, context: Context) -> None:
         try:
-            stoppable = cast(Grid, StoppableGrid(grid, stopped))
-            run_on(stoppable, shared, store, on_round, window=MessageWindow(IN_SIMULATION * cores()))
+            watched = cast(Grid, WatchedGrid(grid, stopped))
+            run_on(watched, shared, store, on_round, window=MessageWindow(IN_SIMULATION * cores()))
         except FedEASError as error:
             failed.append(error)
 

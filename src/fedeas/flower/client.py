@@ -10,7 +10,6 @@ import dataclasses
 import os
 import shutil
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -22,8 +21,8 @@ from torch import nn
 
 from fedeas.algorithms import Reply, parse_algorithm
 from fedeas.algorithms.base import Arrays
-from fedeas.config import OWN, RunConfig
 from fedeas.config.generators import with_weights
+from fedeas.config.run import OWN, RunConfig
 from fedeas.core.arrays import IntArray
 from fedeas.core.devices import chosen_device
 from fedeas.core.digests import json_digest
@@ -43,10 +42,9 @@ from fedeas.federation.identity import own_code_of
 from fedeas.federation.parts import new_model
 from fedeas.federation.split import FederatedData, split_data
 from fedeas.federation.worker import Worker
-from fedeas.flower.disclosures import Disclosures
-from fedeas.flower.node_settings import NodeSettings, Privacy, TellableError
+from fedeas.flower.node_settings import NodeSettings, TellableError
 from fedeas.flower.privacy import PrivacyLedger, check_fits, protect
-from fedeas.flower.revealed_counts import Share, numbers_of, own_row
+from fedeas.flower.revealed_counts import Disclosures, Share, numbers_of, own_row
 from fedeas.generators.base import plan_addresses
 from fedeas.generators.registry import content_digest, parse_generator
 from fedeas.planning.policies import parse_policy
@@ -65,7 +63,7 @@ THAT_CAN = "use one that comes as a file, such as gaussian(weights=FILE) or diff
 
 @dataclass(frozen=True)
 class About:
-    """What the server tells all clients about the images: shape, classes, and normalisation of pixels."""
+    """The server's description of the images, for all clients: shape, classes, and normalisation of pixels."""
 
     shape: tuple[int, int, int]
     classes: tuple[str, ...]
@@ -76,11 +74,6 @@ class About:
     def of(dataset: Dataset) -> About:
         """The description of the server's dataset."""
         return About(dataset.shape, dataset.classes, dataset.channel_mean, dataset.channel_std)
-
-    @staticmethod
-    def read(content: Mapping[str, Any]) -> About:
-        """Read the fields from JSON."""
-        return About(**{name: tuple(value) for name, value in content.items()})
 
 
 class Participant:
@@ -98,6 +91,7 @@ class Participant:
         self.fingerprint = config.fingerprint
         refuse_foreign_code(config, own_generator=bool(node.generator), own_data=bool(node.data))
         self.folder = node.state / self.fingerprint[:16] / f"client-{client}"
+        self._plan = self.folder / "plan.json"
         self.policy, self.algorithm = parse_policy(config.policy), parse_algorithm(config.algorithm)
         try:
             self.device = chosen_device(node.device, "the node's device")
@@ -105,37 +99,29 @@ class Participant:
             raise TellableError(str(error)) from None
         if config.partition.scheme == OWN and not node.data:
             raise TellableError("clients of this run bring their own data; set data in its node's config")
-        self._check_agreement()
-        self.disclosures = Disclosures(node.state, client)
-        self.ledger = PrivacyLedger(node.state, client)
-        self.config = self._with_own_choices(config)
-
-    def _check_agreement(self) -> None:
-        """Refuse policies that the node's owner has not agreed to; for own data, the owner must name some."""
-        agreed, asked = self.node.policies, self.policy.spec
-        if self.node.data and not agreed:
+        agreed, asked = node.policies, self.policy.spec
+        if node.data and not agreed:
             raise TellableError(
                 "its node has its own data and names no policies; its owner can agree with "
                 f"policies = {asked!r} in the node's config"
             )
         if agreed and asked not in agreed:
             raise TellableError(f"its node agreed to {'; '.join(agreed)}, and not to {asked}")
+        self.disclosures = Disclosures(node.state, client)
+        self.ledger = PrivacyLedger(node.state, client)
+        self.config = self._with_own_choices(config)
 
     def _with_own_choices(self, config: RunConfig) -> RunConfig:
         """The run's config with this node's own choices; initial weights come in messages."""
         root = self.node.data_root or config.data.root
-        parts = {"data": config.data.model_copy(update={"root": root})}
-        model = config.model.model_copy(update={"weights": ""})
+        data, model = config.data.model_copy(update={"root": root}), config.model.model_copy(update={"weights": ""})
         chosen = self.node.generator or config.generator
         if config.generates and self.node.generator_file:
-            chosen = self._moved_generator(config.generator)
-        return config.model_copy(update={**parts, "model": model, "generator": chosen})
-
-    def _moved_generator(self, generator: str) -> str:
-        try:
-            return with_weights(generator, self.node.generator_file)
-        except FedEASError as error:
-            raise TellableError(f"generator-file in its node's config: {error}") from None
+            try:
+                chosen = with_weights(config.generator, self.node.generator_file)
+            except FedEASError as error:
+                raise TellableError(f"generator-file in its node's config: {error}") from None
+        return config.model_copy(update={"data": data, "model": model, "generator": chosen})
 
     # ---- before the first round
 
@@ -147,7 +133,12 @@ class Participant:
         """The client id, the size N_k, and what the policy needs from it: nothing, two numbers, or the counts."""
         if self.config.generates:
             self._check_generator()
-        self._warn_of_misleading_labels()
+        known = self.about.classes
+        if self.node.data and not self.dataset.has_class_names and (label := misleading_label(known)) is not None:
+            log.warning(
+                "%s: has no names of classes; label %d is class %s, because the run's order is %s; add the names if "
+                "you mean others", self.node.data, label, known[label], ", ".join(known),
+            )  # fmt: skip
         if self.node.privacy:
             check_fits(self.algorithm, self.model)
             self.ledger.check(self.node.privacy, self.config.rounds.total)
@@ -162,15 +153,6 @@ class Participant:
             self._check_sharing(f"policy {self.policy}")
             return {**about, "counts": self.counts.tolist()}
         return about
-
-    def _warn_of_misleading_labels(self) -> None:
-        """Warn in the node's log if own data have labels alone, and a label's number is the name of another class."""
-        known = self.about.classes
-        if self.node.data and not self.dataset.has_class_names and (label := misleading_label(known)) is not None:
-            log.warning(
-                "%s: has no names of classes; label %d is class %s, because the run's order is %s; add the names if "
-                "you mean others", self.node.data, label, known[label], ", ".join(known),
-            )  # fmt: skip
 
     def _check_generator(self) -> None:
         """Refuse a generator that differs from the run's, or that needs images of classes that may be absent.
@@ -187,16 +169,10 @@ class Participant:
             )
         if self.node.data and parse_generator(generator).is_fitted and not self.counts.all():
             raise InputError(f"generator {generator} needs images of every class, and this node lacks some; {THAT_CAN}")
-        self._check_generated_classes()
-
-    def _check_generated_classes(self) -> None:
-        """Refuse a generator file for other classes or images; what the server is told names no file."""
         try:
-            parse_generator(self.config.generator).check_fits(
-                self.config.data.dataset, self.about.classes, self.about.shape
-            )
-        except FedEASError as error:
-            log.error("generator %s: %s", self.config.generator, error)
+            parse_generator(generator).check_fits(self.config.data.dataset, self.about.classes, self.about.shape)
+        except FedEASError as error:  # it names a file, of which the server is not told
+            log.error("generator %s: %s", generator, error)
             raise TellableError(
                 "its generator's file cannot make the run's classes and images; choose one that was made for them"
             ) from None
@@ -214,20 +190,19 @@ class Participant:
         self._check_content("generator", digest)
 
     def settle(self, share: Share | None, row: IntArray | None) -> int:
-        """Store this client's row of the plan, given by the server or computed here; return its total."""
-        row = self._own_row(share) if row is None else row
+        """Store this client's row of the plan, given by the server or computed here; return its total.
+
+        It is computed once for each run, because its total says something about the label counts.
+        """
+        if row is None:
+            asked = dataclasses.asdict(share) if share else {}
+            self.disclosures.check(self.fingerprint, "plan", asked)
+            row = own_row(self.policy, self.counts, share)
+            self.disclosures.note(self.fingerprint, "plan", asked, self.policy.spec, {"total": int(row.sum())})
         parse_generator(self.config.generator).check_plan(row)
         make_folder(self.folder)
         write_record(self._plan, {"row": row.tolist()})
         return int(row.sum())
-
-    def _own_row(self, share: Share | None) -> IntArray:
-        """Compute this client's row; once for each run, because its total says something about the label counts."""
-        asked = dataclasses.asdict(share) if share else {}
-        self.disclosures.check(self.fingerprint, "plan", asked)
-        row = own_row(self.policy, self.counts, share)
-        self.disclosures.note(self.fingerprint, "plan", asked, self.policy.spec, {"total": int(row.sum())})
-        return row
 
     def _check_sharing(self, who: str) -> None:
         if not self.config.engine.share_counts:
@@ -243,20 +218,25 @@ class Participant:
         """Do a task with the state after round `last`; keep the states from round `keep` on."""
         if task is Task.SETUP and self.algorithm.shares_counts:
             self._check_sharing(f"algorithm {self.config.algorithm}")
-        broadcast = {name: tensor.to(self.device) for name, tensor in broadcast.items()}
-        reply, state = self._worker(task).run(task, self.client, round, broadcast, self._state(last))
+        broadcast, state = self._on_device(broadcast), {}
+        if last >= 0 and (path := self._state_after(last)).exists():
+            state = self._on_device(load_checkpoint(path, self.fingerprint).server)
+        reply, state = self._worker(task).run(task, self.client, round, broadcast, state)
         if state and task is Task.TRAIN:
-            self._keep_state(round, state, keep)
-        if reply is not None and task is Task.TRAIN and self.node.privacy:
-            return self._private(reply, broadcast, round, self.node.privacy)
-        return reply
+            make_folder(self.folder)
+            save_checkpoint(self._state_after(round), self.fingerprint, round, state, {})
+            for path in self.folder.glob("state-*.safetensors"):
+                if int(path.stem.removeprefix("state-")) < keep:
+                    path.unlink(missing_ok=True)
+        if reply is None or task is not Task.TRAIN or not self.node.privacy:
+            return reply
+        arrays = protect(reply.arrays, broadcast, self.node.privacy)
+        epsilon = self.ledger.spend(self.fingerprint, round, self.node.privacy)  # noted before the answer leaves
+        metrics = {name: value for name, value in reply.metrics.items() if name != "loss"}
+        return dataclasses.replace(reply, arrays=arrays, metrics={**metrics, "epsilon": epsilon})
 
-    def _private(self, reply: Reply, broadcast: Arrays, round: int, privacy: Privacy) -> Reply:
-        """The reply with noise and without the loss; the answer is noted first, with the epsilon of all so far."""
-        arrays = protect(reply.arrays, broadcast, privacy)
-        epsilon = self.ledger.spend(self.fingerprint, round, privacy)
-        known = {name: value for name, value in reply.metrics.items() if name != "loss"}
-        return dataclasses.replace(reply, arrays=arrays, metrics={**known, "epsilon": epsilon})
+    def _on_device(self, arrays: Arrays) -> Arrays:
+        return {name: tensor.to(self.device) for name, tensor in arrays.items()}
 
     def _worker(self, task: Task) -> Worker:
         """The same worker as in all engines, for this one client."""
@@ -275,20 +255,6 @@ class Participant:
     def model(self) -> nn.Module:
         """The model for training; its weights come in messages."""
         return _shared_model(self.config, self.about.shape, len(self.about.classes), str(self.device))
-
-    def _state(self, last: int) -> Arrays:
-        path = self._state_after(last)
-        if last < 0 or not path.exists():
-            return {}
-        state = load_checkpoint(path, self.fingerprint).server
-        return {name: tensor.to(self.device) for name, tensor in state.items()}
-
-    def _keep_state(self, round: int, state: Arrays, keep: int) -> None:
-        make_folder(self.folder)
-        save_checkpoint(self._state_after(round), self.fingerprint, round, state, {})
-        for path in self.folder.glob("state-*.safetensors"):
-            if int(path.stem.removeprefix("state-")) < keep:
-                path.unlink(missing_ok=True)
 
     def _state_after(self, round: int) -> Path:
         return self.folder / f"state-{round}.safetensors"
@@ -361,10 +327,6 @@ class Participant:
             self._check_generator_file()
         generator = ready_generator(self.config, self.dataset, self.device, self.node.state / "bank")
         return generator.sample(labels, index)
-
-    @property
-    def _plan(self) -> Path:
-        return self.folder / "plan.json"
 
 
 @lru_cache(maxsize=1)

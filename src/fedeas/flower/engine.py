@@ -1,16 +1,18 @@
 """An engine whose clients are nodes of a Flower federation. Flower only transports the messages.
 
-Clients are identified by their partition ids, which they send first: node ids are random. A client that does not
-answer in time, or whose answer cannot be averaged, is missing from its round.
+Clients are identified by their partition ids, which they send first: node ids are random. Each message names its task,
+client, round and run, and a random number. A reply must repeat that text and come from that client. The server refuses
+any other reply, such as a late one. A client is missing from a round if it does not reply in time, or if its reply is
+refused.
 """
 
 from __future__ import annotations
 
 import math
 import re
+import secrets
 import time
-from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -23,20 +25,19 @@ from flwr.serverapp import Grid
 from torch import Tensor
 
 from fedeas.algorithms.base import MODEL, Arrays, Reply
-from fedeas.config import EngineConfig
+from fedeas.config.sections import EngineConfig
 from fedeas.core.errors import FedEASError, InputError, RunError
 from fedeas.core.log import log
 from fedeas.federation.engines.base import ClientCount, Engine, Task
-from fedeas.flower.backoff import Pace
+from fedeas.flower.grid import MessageWindow
 from fedeas.flower.reply_store import ReplyStore
-from fedeas.flower.window import MessageWindow
 from fedeas.flower.wire import Header, Parcel, dtype_name, header_of, packed, unpacked
 
 POLL, LONGEST_POLL = 0.05, 0.5
-"""Seconds between two checks for replies."""
+"""Seconds between two checks for replies: a tenth of the wait so far, within these bounds."""
 
 PATIENCE = 10.0
-"""Seconds of waiting for clients after which that is logged, and unidentified nodes are asked again."""
+"""Seconds after which the server logs that it waits for clients, and sends unidentified nodes another message."""
 
 IN_FLIGHT, MANY = 2**26, 1000
 """Bytes of replies that are fetched at once, and how many replies at most."""
@@ -47,13 +48,21 @@ ABSENCES = 3
 INTRODUCTION = 120.0
 """Seconds that a node has to send its client id, for which it may have to load its data."""
 
+LONGEST_QUOTE = 200
+"""Characters of a client's text in the log."""
+
 LARGEST = 1e200
 """The largest metric of a client: sums over clients and weights stay finite."""
 
 UNREADABLE = (LookupError, ValueError, TypeError, ArithmeticError, RuntimeError, TokenError)
-"""What a reply of any content raises where it is read; the last one comes from numpy."""
+"""The errors that reading a damaged reply raises; the last one comes from numpy."""
+
+ANOTHER_APP = re.compile(r"this node runs [^'>]+")
+"""How the reason of a node begins that runs another app or version; Flower's executor puts quotes around it."""
 
 Answer = TypeVar("Answer")
+Read = Callable[[int, Header, RecordDict], Answer]
+"""Reads a reply, given the client (or node) that it is from, its header, and its content."""
 
 
 @dataclass
@@ -66,6 +75,8 @@ class FlowerEngine(Engine):
     """How long to wait, and how many clients must answer."""
     header: Header
     """Sent with every message."""
+    run: str = ""
+    """The run's fingerprint."""
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
     """Where the server's tensors are."""
     nodes: dict[int, int] = field(default_factory=dict)
@@ -83,27 +94,26 @@ class FlowerEngine(Engine):
     absences: dict[int, int] = field(default_factory=dict)
     """How many of its rounds each client has missed in a row."""
     asked_at: dict[int, float] = field(default_factory=dict)
-    """When nodes were asked for their client ids."""
+    """When the server last requested the client ids of nodes."""
     scratch: Path | None = None
     """Folder for replies that exceed the memory set aside for them."""
     members: Mapping[int, int] = field(default_factory=dict)
     """Which node is which client, by the keys that the operator lists; without a list, nodes are believed."""
     window: MessageWindow | None = None
-    """How many messages may be on their way at once; None for all."""
+    """The limit on messages under way; None for no limit."""
     count: ClientCount = field(default_factory=ClientCount)
 
     def meet(self, anew: bool) -> None:
         """Wait until all clients have introduced themselves; with `anew`, they remove the files of earlier runs."""
-        start, pace = time.monotonic(), Pace(POLL, LONGEST_POLL)
-        said = start
-        while self._unmet():
-            late = time.monotonic() - start > self.settings.timeout  # read before asking the nodes
-            left = max(min(PATIENCE, self.settings.timeout), start + self.settings.timeout - time.monotonic())
+        start = said = time.monotonic()
+        while missing := self._unmet():
+            now = time.monotonic()  # read before asking the nodes
+            left = max(min(PATIENCE, self.settings.timeout), start + self.settings.timeout - now)
             self._meet_newcomers(anew, again_after=PATIENCE, timeout=left)
             missing = self._unmet()
             if self.refusal:
                 raise NotReadyError(self.refusal + (f" (clients that are not ready: {missing})" if missing else ""))
-            if missing and late:
+            if missing and now - start > self.settings.timeout:
                 awaited = f"clients {missing} did not come within {self.settings.timeout:g} s; start their nodes, "
                 awaited += "or start them again if they run but do not answer"
                 raise NotReadyError(awaited + self._reason())
@@ -111,21 +121,27 @@ class FlowerEngine(Engine):
                 said = time.monotonic()
                 log.info("waiting for %d of %d clients: %s ...", len(missing), self.num_clients, missing[:5])
             if missing:
-                pace.pause()
+                _pause(start)
 
-    def ask(self, action: str, headers: Mapping[int, Header], read: Callable[[Header], Answer]) -> dict[int, Answer]:
-        """Send all clients a message before the first round and return what `read` makes of each answer.
+    def settle(self, plans: Sequence[Header]) -> list[int]:
+        """Send each client its part of the plan; return how many images each of them generates.
 
         A refusal, or an answer that cannot be read, ends the run.
         """
-        answers = self._ask_clients(action, headers, Parcel(), lambda client, content: read(header_of(content)))
-        self._check_enough(len(answers), len(headers), 1.0, action.removeprefix("query."), NotReadyError)
-        return answers
+        headers = dict(enumerate(plans))
+        answers = self._ask_clients(
+            "query.settle", headers, Parcel(), lambda _, header, __: checked_count(header["total"])
+        )
+        self._check_enough(len(answers), len(plans), 1.0, "settle", NotReadyError)
+        return [answers[client] for client in headers]
 
     def map(self, task: Task, broadcast: Arrays, clients: Sequence[int], round: int) -> list[Reply]:
         """Send the task to these clients; return the usable replies in the order of client ids."""
         self._meet_newcomers(anew=False, again_after=math.inf, timeout=self.settings.timeout)
-        headers = {client: self._round_header(client, round) for client in sorted(clients)}
+        headers = {
+            client: {"round": round, "last": self.accepted.get(client, -1), "keep": self.kept.get(client, -1)}
+            for client in sorted(clients)
+        }
         self.count.start(len(clients))
         if task is Task.SETUP:
             answers = self._ask_clients("query.setup", headers, Parcel.of(broadcast), self._reply)
@@ -135,47 +151,37 @@ class FlowerEngine(Engine):
         trained = self._ask_clients("train", headers, Parcel.of(broadcast), read)
         self._check_enough(len(trained), len(clients), self.settings.min_share, f"round {round + 1}")
         self.accepted.update(dict.fromkeys(trained, round))
-        self._count_absences(clients, trained)
-        return [trained[client] for client in sorted(trained)]
-
-    def _count_absences(self, clients: Sequence[int], came: Collection[int]) -> None:
-        """Say it loudly when a client has missed several of its rounds in a row: it may never come back by itself."""
         for client in clients:
-            self.absences[client] = 0 if client in came else self.absences.get(client, 0) + 1
-            if self.absences[client] == ABSENCES:
+            self.absences[client] = 0 if client in trained else self.absences.get(client, 0) + 1
+            if self.absences[client] == ABSENCES:  # it may never come back by itself
                 log.error("client %d has missed %d of its rounds in a row; look after its node", client, ABSENCES)
+        return [trained[client] for client in sorted(trained)]
 
     def on_checkpoint(self) -> None:
         """Let clients remove the states that are older than this checkpoint."""
         self.kept = dict(self.accepted)
 
     def _ask_clients(
-        self, action: str, headers: Mapping[int, Header], parcel: Parcel, read: Callable[[int, RecordDict], Answer]
+        self, action: str, headers: Mapping[int, Header], parcel: Parcel, read: Read[Answer]
     ) -> dict[int, Answer]:
-        """Send each client its message; return what `read` makes of each answer."""
+        """Send each connected client its message; read the replies with `read`."""
         self.failures, online = {}, set(self.grid.get_node_ids())
         for client in (client for client in headers if self.nodes[client] not in online):
             self._fail(client, "its node is not connected")
+        connected = {client: header for client, header in headers.items() if client not in self.failures}
+        return self._exchange(action, connected, parcel, read, self.settings.timeout)
 
-        def message(client: int) -> Message:
-            return self._message(action, self.nodes[client], headers[client], parcel)
-
-        connected = [client for client in headers if client not in self.failures]
-        at_once = max(1, min(MANY, IN_FLIGHT // parcel.size))
-        return self._exchange(connected, message, read, self.settings.timeout, at_once)
-
-    def _reply(self, client: int, content: RecordDict) -> Reply | None:
-        header, arrays = unpacked(content)
+    def _reply(self, client: int, header: Header, content: RecordDict) -> Reply | None:
         if "nothing" in header:
             return None
-        if int(header["client"]) != client:
-            raise UnusableError(f"it says that it is client {header['client']}")
-        tensors = {name: tensor.to(self.device) for name, tensor in arrays.items()}
+        tensors = {name: tensor.to(self.device) for name, tensor in unpacked(content)[1].items()}
         return Reply(client, int(header["weight"]), tensors, header["metrics"])
 
-    def _usable_reply(self, broadcast: Arrays, store: ReplyStore, client: int, content: RecordDict) -> Reply:
+    def _usable_reply(
+        self, broadcast: Arrays, store: ReplyStore, client: int, header: Header, content: RecordDict
+    ) -> Reply:
         """Read a reply and check that it can be averaged: the size, tensors and metrics, all finite."""
-        reply, size = self._reply(client, content), self.introductions[client]["size"]
+        reply, size = self._reply(client, header, content), self.introductions[client]["size"]
         if reply is None:
             raise UnusableError("it is empty")
         if reply.weight != size:
@@ -185,9 +191,6 @@ class FlowerEngine(Engine):
         kept = store.keep(reply.arrays)
         self.count.add()
         return replace(reply, arrays=kept)
-
-    def _round_header(self, client: int, round: int) -> Header:
-        return {"round": round, "last": self.accepted.get(client, -1), "keep": self.kept.get(client, -1)}
 
     def _check_enough(self, came: int, asked: int, share: float, when: str, error: type[RunError] = RunError) -> None:
         if came < max(1, math.ceil(share * asked)):
@@ -201,7 +204,7 @@ class FlowerEngine(Engine):
         self.failures[key] = f"{self._name(key, claimed)}: {reason}"
         log.warning("%s", self.failures[key])
 
-    def _name(self, key: int, claimed: str) -> str:
+    def _name(self, key: int, claimed: str = "") -> str:
         """The name of a client, or of a node: the client that its key is listed for, or the one it claims to be."""
         if key < self.num_clients:
             return f"client {key}"
@@ -216,22 +219,16 @@ class FlowerEngine(Engine):
         """Ask newly connected nodes for their client ids; a client may return as another node."""
         now = time.monotonic()
         strangers = sorted(set(self.grid.get_node_ids()) - set(self.nodes.values()))
-        strangers = self._nodes_of_clients(strangers) if self.members else strangers
+        for node in strangers if self.members else ():
+            if node not in self.members.values() and node not in self.asked_at:
+                self.asked_at[node] = math.inf  # it is never asked
+                log.error("node %d: its key is not listed as a client's; it takes no part", node)
         strangers = [node for node in strangers if node not in self.asked_at or now - self.asked_at[node] > again_after]
         self.asked_at.update(dict.fromkeys(strangers, now))
-        hello = partial(self._message, "query.hello", header={"anew": anew}, parcel=Parcel())
-        self._exchange(strangers, hello, self._note_client, min(timeout, INTRODUCTION))
+        headers = {node: {"anew": anew} for node in strangers}
+        self._exchange("query.hello", headers, Parcel(), self._note_client, min(timeout, INTRODUCTION))
 
-    def _nodes_of_clients(self, nodes: Sequence[int]) -> list[int]:
-        """The nodes whose keys are listed as clients; the others are told once and never asked."""
-        listed = set(self.members.values())
-        for node in (node for node in nodes if node not in listed and node not in self.asked_at):
-            self.asked_at[node] = math.inf
-            log.error("node %d: its key is not listed as a client's; it takes no part", node)
-        return [node for node in nodes if node in listed]
-
-    def _note_client(self, node: int, content: RecordDict) -> None:
-        who = header_of(content)
+    def _note_client(self, node: int, who: Header, content: RecordDict) -> None:
         client = int(who["client"])
         if not 0 <= client < self.num_clients:
             raise UnusableError(f"it says that it is client {client} of {self.num_clients}")
@@ -244,73 +241,84 @@ class FlowerEngine(Engine):
                 f"it says that it is client {client}, and so does node {self.nodes[client]}; give each its own "
                 "partition-id"
             )
-        self.nodes[client], self.introductions[client] = node, checked_introduction(who)
-
-    def _message(self, action: str, node: int, header: Header, parcel: Parcel) -> Message:
-        content = packed({**self.header, **header}, parcel)
-        return Message(content, dst_node_id=node, message_type=action, ttl=self.settings.timeout + 60)
+        numbers = {name: checked_count(who[name]) for name in ("size", *({"total", "filled"} & who.keys()))}
+        counts = {"counts": [checked_count(each) for each in who["counts"]]} if "counts" in who else {}
+        self.nodes[client], self.introductions[client] = node, {**who, **numbers, **counts}
 
     def _exchange(
-        self,
-        keys: Iterable[int],
-        message: Callable[[int], Message],
-        read: Callable[[int, RecordDict], Answer],
-        timeout: float,
-        at_once: int = MANY,
+        self, action: str, headers: Mapping[int, Header], parcel: Parcel, read: Read[Answer], timeout: float
     ) -> dict[int, Answer]:
-        """Send each key its message and return what `read` makes of each reply, by key; read each reply when it comes.
+        """Send a message to each key, a client or a node; read the replies with `read`, and return the results by key.
 
         A message is made when it is sent, because it expires a fixed time after it was made. Replies are fetched a few
-        `at_once`, because all of them together may not fit into memory. The time begins anew with each message that is
-        sent.
+        at once and read when they come, because all of them together may not fit into memory. The timeout starts again
+        with each message that is sent.
         """
-        waiting, unsent = dict[str, int](), deque(keys)
-        found: dict[int, Answer] = {}
-        end, late, pace = time.monotonic() + timeout, False, Pace(POLL, LONGEST_POLL)
+        waiting, unsent = dict[str, tuple[int, str]](), list(headers)
+        found, at_once = dict[int, Answer](), max(1, min(MANY, IN_FLIGHT // parcel.size))
+        since, late = time.monotonic(), False
         while (waiting or unsent) and not late:
-            if sent := self._send(message, unsent, len(waiting)):
-                waiting |= sent
-                end = time.monotonic() + timeout
-                pace.reset()
-            late = time.monotonic() > end  # read before the last check, so that no reply in time is lost
-            before = len(waiting)
-            for reply in self._replies(list(waiting), at_once):
-                key = waiting.pop(reply.metadata.reply_to_message_id, None)
-                if key is not None:  # else replayed: it has been answered, or nobody asked
-                    found |= self._read_reply(key, reply, read)
+            free = len(unsent) if self.window is None else max(0, self.window.size - len(waiting))
+            if sending := unsent[:free]:
+                unsent = unsent[free:]
+                waiting |= self._send(action, {key: headers[key] for key in sending}, parcel)
+                since = time.monotonic()
+            late = time.monotonic() > since + timeout  # read before the last check, so that no reply in time is lost
+            numbers = list(waiting)
+            for start in range(0, len(numbers), at_once):
+                for reply in self.grid.pull_messages(numbers[start : start + at_once]):
+                    if (number := reply.metadata.reply_to_message_id) in waiting:
+                        found |= self._read_reply(*waiting.pop(number), reply, read)
+                    else:
+                        log.warning("refused a reply to message %r: it is repeated, or came too late", number)
             if self.window is not None:
-                self.window.note_replies(before - len(waiting))
+                self.window.note_replies(len(numbers) - len(waiting))
             if waiting and not late:
-                pace.pause()
-        for key in [*waiting.values(), *unsent]:
+                _pause(since)
+        for key in [*(key for key, _ in waiting.values()), *unsent]:
             self._fail(key, f"no answer within {timeout:g} s")
         return found
 
-    def _read_reply(self, key: int, reply: Message, read: Callable[[int, RecordDict], Answer]) -> dict[int, Answer]:
-        """What `read` makes of a reply, by its key; nothing if it is refused or cannot be used, which is noted."""
+    def _send(self, action: str, headers: Mapping[int, Header], parcel: Parcel) -> dict[str, tuple[int, str]]:
+        """Send a message to each key; return the key and the text to repeat, by message id. Each text is new."""
+        questions, messages = [], []
+        for key, header in headers.items():
+            when = f" in round {header['round'] + 1}" if "round" in header else ""
+            asked = f"{action} of {self._name(key)}{when} of run {self.run[:16]}, message {secrets.token_hex(8)}"
+            content, node = packed({**self.header, **header, "asked": asked}, parcel), self.nodes.get(key, key)
+            messages.append(Message(content, dst_node_id=node, message_type=action, ttl=self.settings.timeout + 60))
+            questions.append((key, asked))
+        return dict(zip(self.grid.push_messages(messages), questions, strict=True))
+
+    def _read_reply(self, key: int, asked: str, reply: Message, read: Read[Answer]) -> dict[int, Answer]:
+        """Check and read a reply; return the result by key, or log why the reply is refused or cannot be used."""
+        claimed = ""
         try:
-            return {key: read(key, _content(reply))}
-        except RefusedError as error:
-            self._fail(key, str(error), error.claimed)
-            self.refusal = self.failures[key]
+            if reply.has_error():
+                reason = reply.error.reason or ""
+                another_app = ANOTHER_APP.search(reason)
+                raise UnusableError(reason) if another_app is None else RefusedError(another_app[0])
+            header = header_of(reply.content)
+            if "answers" not in header:
+                raise RefusedError("its reply names no message; install the server's version of fedeas on its node")
+            if header["answers"] != asked:
+                answered = str(header["answers"])[:LONGEST_QUOTE]
+                raise UnusableError(f"its reply is to {answered!r}, not to {asked!r}")
+            if "refused" in header:
+                claimed = str(header.get("client", ""))
+                raise RefusedError(str(header["refused"]))
+            if key < self.num_clients and header.get("client") != key:
+                raise UnusableError(f"it says that it is client {header.get('client')}")
+            return {key: read(key, header, reply.content)}
         except UnusableError as error:
-            self._fail(key, str(error))
+            self._fail(key, str(error), claimed)
+            if isinstance(error, RefusedError):
+                self.refusal = self.failures[key]
         except (FedEASError, torch.OutOfMemoryError):  # the server's own trouble, such as a full disk
             raise
         except UNREADABLE as error:
             self._fail(key, f"cannot be read ({error!r})")
         return {}
-
-    def _send(self, message: Callable[[int], Message], unsent: deque[int], under_way: int) -> dict[str, int]:
-        """Send as many of the unsent messages as the window allows; return their keys by message id."""
-        room = len(unsent) if self.window is None else min(max(0, self.window.size - under_way), len(unsent))
-        keys = [unsent.popleft() for _ in range(room)]
-        return dict(zip(self.grid.push_messages([message(key) for key in keys]), keys, strict=True)) if keys else {}
-
-    def _replies(self, numbers: Sequence[str], at_once: int) -> Iterator[Message]:
-        """The replies that are there, fetched a few at a time."""
-        for start in range(0, len(numbers), at_once):
-            yield from self.grid.pull_messages(numbers[start : start + at_once])
 
 
 class NotReadyError(RunError):
@@ -324,37 +332,7 @@ class UnusableError(Exception):
 
 
 class RefusedError(UnusableError):
-    """A client refused, or is refused; the message says what its owner, or the run's owner, must change.
-
-    `claimed` is the client that the node says it is.
-    """
-
-    def __init__(self, reason: str, claimed: str = "") -> None:
-        super().__init__(reason)
-        self.claimed = claimed
-
-
-ANOTHER_APP = re.compile(r"this node runs [^'>]+")
-"""How the reason of a node begins that runs another app or version; Flower's executor puts quotes around it."""
-
-
-def _content(reply: Message) -> RecordDict:
-    if reply.has_error():
-        reason = reply.error.reason or ""
-        another_app = ANOTHER_APP.search(reason)
-        raise UnusableError(reason) if another_app is None else RefusedError(another_app[0])
-    refusal = reply.content.config_records.get("refused")
-    if refusal is not None:
-        raise RefusedError(str(refusal["reason"]), str(refusal.get("client", "")))
-    return reply.content
-
-
-def reply_record(reply: Reply | None) -> RecordDict:
-    """A client's reply as the content of a message; None becomes an empty reply."""
-    if reply is None:
-        return packed({"nothing": True})
-    header = {"client": reply.client, "weight": reply.weight, "metrics": reply.metrics}
-    return packed(header, Parcel.of(reply.arrays))
+    """A client refused, or is refused; the message says what its owner, or the run's owner, must change."""
 
 
 def check_tensors(arrays: Mapping[str, Tensor], broadcast: Arrays) -> None:
@@ -365,8 +343,9 @@ def check_tensors(arrays: Mapping[str, Tensor], broadcast: Arrays) -> None:
     for name, tensor in arrays.items():
         expected = broadcast.get(name, tensor)
         if (expected.shape, expected.dtype) != (tensor.shape, tensor.dtype):
-            raise UnusableError(f"{name} is {_kind(tensor)}, not {_kind(expected)}")
-        if tensor.is_floating_point() and not _finite(tensor):
+            found, sent = (f"{tuple(each.shape)} {dtype_name(each)}" for each in (tensor, expected))
+            raise UnusableError(f"{name} is {found}, not {sent}")
+        if tensor.is_floating_point() and tensor.numel() and not all(map(torch.isfinite, torch.aminmax(tensor))):
             raise UnusableError(f"{name} has numbers that are not finite")
 
 
@@ -379,13 +358,6 @@ def check_metrics(metrics: object) -> None:
             raise UnusableError(f"its metric {name!r} is not a finite number")
 
 
-def checked_introduction(who: Header) -> Header:
-    """What a client says of itself; ValueError if one of its numbers is no count."""
-    numbers = {name: checked_count(who[name]) for name in ("size", *({"total", "filled"} & who.keys()))}
-    counts = {"counts": [checked_count(each) for each in who["counts"]]} if "counts" in who else {}
-    return {**who, **numbers, **counts}
-
-
 def checked_count(value: object) -> int:
     """A count that a client sent; ValueError if it is not a whole number from 0 on."""
     if not isinstance(value, int) or isinstance(value, bool) or value < 0:
@@ -393,10 +365,6 @@ def checked_count(value: object) -> int:
     return value
 
 
-def _finite(tensor: Tensor) -> bool:
-    """Whether all numbers are finite; in one pass, since minimum and maximum are NaN if any number is."""
-    return not tensor.numel() or all(bool(torch.isfinite(end)) for end in torch.aminmax(tensor))
-
-
-def _kind(tensor: Tensor) -> str:
-    return f"{tuple(tensor.shape)} {dtype_name(tensor)}"
+def _pause(since: float) -> None:
+    """Wait before the next check; after a long wait a longer pause leaves the cores to processes that compute."""
+    time.sleep(min(max(POLL, (time.monotonic() - since) / 10), LONGEST_POLL))

@@ -6,13 +6,12 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from itertools import starmap
 from pathlib import Path
 
 from fedeas.core.errors import FedEASError
 from fedeas.core.files import write_bytes
 from fedeas.core.log import log
-from fedeas.flower.traffic import MeteredGrid
+from fedeas.flower.grid import WatchedGrid
 from fedeas.runs.store import Record, trained
 
 METRICS = "FEDEAS_METRICS"
@@ -28,19 +27,23 @@ class MetricsFile:
     path: Path
     run: str
     rounds: int
-    traffic: MeteredGrid
+    traffic: WatchedGrid
     clock: Callable[[], float] = time.time
 
     @staticmethod
-    def of(run: str, rounds: int, traffic: MeteredGrid) -> MetricsFile | None:
+    def of(run: str, rounds: int, traffic: WatchedGrid) -> MetricsFile | None:
         """The file that the server's environment names, if it does."""
         path = os.environ.get(METRICS)
         return MetricsFile(Path(path), run, rounds, traffic) if path else None
 
     def write(self, record: Record) -> None:
-        """Write the numbers after a round; the file is replaced as a whole. A run goes on if that fails."""
+        """Write the numbers after a round; the file is replaced as a whole. If that fails, the run continues."""
+        lines = ""
+        for name, kind, meaning, value in self._metrics(record):
+            head = f"# HELP fedeas_{name} {meaning}\n# TYPE fedeas_{name} {kind}\n"
+            lines += f'{head}fedeas_{name}{{run="{self.run}"}} {value:.17g}\n'
         try:
-            write_bytes(self.path, "".join(starmap(self._lines, self._metrics(record))).encode(), READABLE)
+            write_bytes(self.path, lines.encode(), READABLE)
         except FedEASError as error:
             log.warning("%s", error)
 
@@ -57,7 +60,3 @@ class MetricsFile:
         yield "updated_seconds", "gauge", "When the last round ended, as Unix time.", self.clock()
         if "accuracy" in record:
             yield "accuracy", "gauge", "Accuracy on the test images.", record["accuracy"]
-
-    def _lines(self, name: str, kind: str, meaning: str, value: float) -> str:
-        name = f"fedeas_{name}"
-        return f'# HELP {name} {meaning}\n# TYPE {name} {kind}\n{name}{{run="{self.run}"}} {value:.17g}\n'

@@ -86,18 +86,19 @@ def read_node_config(given: Mapping[str, Scalar]) -> tuple[int, NodeSettings]:
         raise TellableError("share-counts in its node config must be true or false, without quotes")
     if given.get("generator") and given.get("generator-file"):
         raise TellableError("its node config has generator and generator-file; keep one, for its own or for the run's")
-    state = given.get("state-dir") or os.environ.get(STATE) or _default_state()
-    policies = _policies(str(given.get("policies", "")))
+    # By default not a cache, which may be emptied: the epsilon that was spent is noted in this folder.
+    default = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "fedeas"
+    state = given.get("state-dir") or os.environ.get(STATE) or default
+    try:  # a list such as fedeas(beta=12); no-generation becomes the policies' full descriptions
+        named = str(given.get("policies", "")).split(";")
+        policies = tuple(parse_policy(each).spec for each in named if each.strip())
+    except FedEASError as error:
+        raise TellableError(f"policies in its node config: {error}") from None
     privacy = _privacy({name: given[name] for name in PRIVACY if name in given})
     texts = {name.replace("-", "_"): str(given[name]) for name in TEXTS if name in given}
     return number, NodeSettings(
         Path(str(state)), clients, share_counts=share, policies=policies, privacy=privacy, **texts
     )
-
-
-def _default_state() -> Path:
-    """The folder for files that must last, which a cache need not: the epsilon that was spent is noted there."""
-    return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "fedeas"
 
 
 def _privacy(given: Mapping[str, Scalar]) -> Privacy | None:
@@ -112,11 +113,3 @@ def _privacy(given: Mapping[str, Scalar]) -> Privacy | None:
             limits = "between 0 and 1" if name == "dp-delta" else "above 0"
             raise TellableError(f"{name} in its node config must be a number {limits}, without quotes")
     return Privacy(**{PRIVACY[name]: float(value) for name, value in given.items()})
-
-
-def _policies(text: str) -> tuple[str, ...]:
-    """Read a list such as ``fedeas(beta=12); no-generation`` into the policies' full descriptions."""
-    try:
-        return tuple(parse_policy(each).spec for each in text.split(";") if each.strip())
-    except FedEASError as error:
-        raise TellableError(f"policies in its node config: {error}") from None

@@ -56,26 +56,19 @@ def protect(arrays: Mapping[str, Tensor], sent: Arrays, privacy: Privacy) -> Arr
     if not arrays.keys() <= sent.keys() or any(not name.startswith(MODEL) for name in arrays):
         raise TellableError(MORE)
     floating = [name for name, tensor in arrays.items() if tensor.is_floating_point()]
-    changes = _clipped({name: (arrays[name] - sent[name]).double() for name in floating}, privacy.clip)
-    random = np.random.default_rng()  # from the system: nobody can draw this noise again
-    noisy = {name: change + _noise(random, change, privacy) for name, change in changes.items()}
-    return {name: (sent[name] + noisy[name]).to(tensor.dtype) if name in noisy else tensor
-            for name, tensor in arrays.items()}  # fmt: skip
-
-
-def _clipped(changes: Arrays, clip: float) -> Arrays:
-    """The changes scaled down to a norm of at most `clip`; zeros if their norm is not finite."""
+    changes = {name: (arrays[name] - sent[name]).double() for name in floating}
     norm = math.sqrt(sum(float(change.square().sum()) for change in changes.values()))
     if not math.isfinite(norm):
         log.warning("the norm of the update is not finite, so that it cannot be clipped; noise alone is sent")
-        return {name: torch.zeros_like(change) for name, change in changes.items()}
-    scale = min(1.0, clip / norm) if norm else 1.0
-    return {name: change * scale for name, change in changes.items()}
-
-
-def _noise(random: np.random.Generator, like: Tensor, privacy: Privacy) -> Tensor:
-    drawn = random.normal(0.0, privacy.noise * privacy.clip, tuple(like.shape))
-    return torch.from_numpy(np.asarray(drawn)).to(like.device)
+        changes, norm = {name: torch.zeros_like(change) for name, change in changes.items()}, 0.0
+    scale = min(1.0, privacy.clip / norm) if norm else 1.0
+    random = np.random.default_rng()  # from the system: nobody can draw this noise again
+    private = dict(arrays)
+    for name, change in changes.items():
+        drawn = random.normal(0.0, privacy.noise * privacy.clip, tuple(change.shape))
+        noise = torch.from_numpy(np.asarray(drawn)).to(change.device)
+        private[name] = (sent[name] + (change * scale + noise)).to(arrays[name].dtype)
+    return private
 
 
 class PrivacyLedger:

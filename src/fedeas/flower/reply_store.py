@@ -55,32 +55,24 @@ class Scratch:
         with suppress(AttributeError, OSError):  # it was not opened, or the disk is full
             self.file.close()
 
-    def append(self, tensor: Tensor) -> int:
-        """Write a tensor's bytes at the end; return where they begin."""
-        start = self.file.seek(0, os.SEEK_END)
-        plain = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8)
-        self.file.write(memoryview(plain.numpy()))  # type: ignore[arg-type]
-        self.file.flush()  # a full disk is noticed here, not when the tensor is read
-        return start
-
-    def read(self, start: int, target: Tensor) -> None:
-        """Read bytes from `start` on into a tensor of bytes."""
-        self.file.seek(start)
-        self.file.readinto(target.numpy())  # type: ignore[attr-defined]
-
 
 class StoredArrays(Mapping[str, Tensor]):
-    """Tensors in a file; each is read when it is asked for."""
+    """Tensors in a file; each is read from the file when it is used."""
 
     def __init__(self, scratch: Scratch, arrays: Mapping[str, Tensor], device: torch.device) -> None:
         self.scratch, self.device = scratch, device
-        self.places = {name: (scratch.append(tensor), tensor.dtype, tensor.shape) for name, tensor in arrays.items()}
+        self.places: dict[str, tuple[int, torch.dtype, torch.Size]] = {}
+        for name, tensor in arrays.items():
+            self.places[name] = scratch.file.seek(0, os.SEEK_END), tensor.dtype, tensor.shape
+            plain = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8)
+            scratch.file.write(memoryview(plain.numpy()))  # type: ignore[arg-type]
+        scratch.file.flush()  # a full disk is noticed here, not when a tensor is read
 
     def __getitem__(self, name: str) -> Tensor:
         start, dtype, shape = self.places[name]
         found = torch.empty(math.prod(shape) * dtype.itemsize, dtype=torch.uint8)
-        if found.numel():
-            self.scratch.read(start, found)
+        self.scratch.file.seek(start)
+        self.scratch.file.readinto(found.numpy())  # type: ignore[attr-defined]
         return found.view(dtype).reshape(shape).to(self.device)
 
     def __iter__(self) -> Iterator[str]:

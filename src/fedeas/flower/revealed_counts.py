@@ -1,14 +1,21 @@
-"""Allocations when clients do not share label counts: the numbers that they reveal, and a client's own row."""
+"""Allocations when clients do not share label counts: the numbers that a client reveals, and its own row."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from fedeas.core.arrays import IntArray
 from fedeas.core.errors import PolicyError
+from fedeas.core.journal import Journal
+from fedeas.core.log import log
+from fedeas.flower.node_settings import TellableError
 from fedeas.planning.counts import LabelCounts
 from fedeas.planning.policies.base import Policy, spread_evenly
 from fedeas.planning.policies.baselines import Spread, no_absent_class
@@ -16,8 +23,9 @@ from fedeas.planning.policies.baselines import Spread, no_absent_class
 
 @dataclass(frozen=True)
 class Numbers:
-    """What a client reveals if a policy needs numbers: the total of the policy to match, and how many classes it fills.
+    """The numbers that a client reveals if a policy needs them.
 
+    They are the total of the policy to match, and how many classes the client fills.
     For Missing-only the latter is the number of its absent classes.
     """
 
@@ -27,7 +35,7 @@ class Numbers:
 
 @dataclass(frozen=True)
 class Share:
-    """What the server tells a client in return: the budget, and how many classes all and earlier clients fill."""
+    """The server's reply to these numbers: the budget, and how many classes all and earlier clients fill."""
 
     total: int
     filled: int
@@ -42,7 +50,7 @@ def numbers_of(policy: Policy, row: IntArray) -> Numbers:
 
 
 def shares(policy: Policy, revealed: Sequence[Numbers]) -> list[Share]:
-    """What the server tells each client, from what all clients revealed, in their order."""
+    """The share of each client, from the numbers of all clients, in their order."""
     budget = _spread(policy).budget
     total = sum(each.total for each in revealed) if isinstance(budget, Policy) else int(budget)
     before = np.cumsum([0, *(each.filled for each in revealed)]).tolist()
@@ -68,3 +76,35 @@ def _spread(policy: Policy) -> Spread:
     if not isinstance(policy, Spread):
         raise PolicyError(f"{policy.spec} cannot be computed from a few numbers of each client")
     return policy
+
+
+class Disclosures:
+    """A node's own record of what it told servers about its label counts: one file for each client, a line an answer.
+
+    The total of a plan is a number about the counts behind it, and totals under many chosen policies give the counts
+    away. A node therefore answers once for each run, and notes each answer in a file of its owner.
+    """
+
+    def __init__(self, folder: Path, client: int) -> None:
+        self.path = folder / f"disclosures-{client}.jsonl"
+        self._answers = Journal(self.path, "move it away to begin a new one")
+
+    def check(self, run: str, kind: str, asked: Mapping[str, Any]) -> None:
+        """Refuse to answer if the node has answered for this run before, and the question is another one now."""
+        answered = [line["asked"] for line in self._answers.read() if (line["run"], line["kind"]) == (run, kind)]
+        if any(former != json.dumps(asked, sort_keys=True) for former in answered):
+            raise TellableError(
+                "its node has answered another question for this run before; its owner can remove that line of "
+                f"{self.path.name}, or start a run of another name"
+            )
+
+    def note(self, run: str, kind: str, asked: Mapping[str, Any], policy: str, told: Mapping[str, int]) -> None:
+        """Note an answer before it is given, unless the same one stands there."""
+        known, question = self._answers.read(), json.dumps(asked, sort_keys=True)
+        answer = {"run": run, "kind": kind, "asked": question, "policy": policy, "told": dict(told)}
+        if any(answer.items() <= line.items() for line in known):
+            return
+        self._answers.add({"time": datetime.now(UTC).isoformat(timespec="seconds"), **answer})
+        policies = {line["policy"] for line in known} | {policy}
+        words = "told the server %s under %s; answers so far: %d, under %d policies; see %s"
+        log.info(words, answer["told"], policy, len(known) + 1, len(policies), self.path)

@@ -1,4 +1,4 @@
-"""How an error of a run's server reaches the operator's command: Flower keeps the text of an exception alone."""
+"""How a run's server reaches the operator: Flower streams what it prints, and keeps the text of an exception."""
 
 from __future__ import annotations
 
@@ -12,6 +12,24 @@ from fedeas.core.files import known_error
 from fedeas.core.log import log
 
 SENT = re.compile(r"fedeas ends with exit code (\d+): (.*)")
+
+
+def print_log() -> None:
+    """Print the log of FedEAS, and no other."""
+    log.setLevel(logging.INFO)
+    if not log.handlers:
+        handler = logging.StreamHandler()
+        handler.setFormatter(_WithLevel())
+        log.addHandler(handler)
+    log.propagate = False
+
+
+class _WithLevel(logging.Formatter):
+    """Puts the level before warnings and errors."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        text = super().format(record)
+        return f"{record.levelname.lower()}: {text}" if record.levelno > logging.INFO else text
 
 
 @contextmanager

@@ -15,9 +15,9 @@ from fedeas.federation.clients import ReadyClients, budget_record
 from fedeas.federation.parts import Parts
 from fedeas.federation.pool_size import check_pool_size
 from fedeas.flower.client import About
-from fedeas.flower.engine import FlowerEngine, checked_count
+from fedeas.flower.engine import FlowerEngine
+from fedeas.flower.grid import MessageWindow
 from fedeas.flower.revealed_counts import Numbers, shares
-from fedeas.flower.window import MessageWindow
 from fedeas.flower.wire import Header
 from fedeas.generators.registry import parse_generator
 from fedeas.planning.counts import LabelCounts
@@ -29,21 +29,27 @@ from fedeas.runs.store import Record, Run, trained
 class FlowerClients:
     """The nodes of Flower's grid as clients; rounds, algorithms and records are the same as on one machine.
 
-    `members` tells which node is which client. At most `window` messages are on their way at once; None for all.
+    `members` tells which node is which client. `window` limits the messages under way; None for no limit.
     """
 
     def __init__(self, parts: Parts, grid: Grid, members: Mapping[int, int], window: MessageWindow | None) -> None:
         self.parts, self.grid, self.members, self.window = parts, grid, members, window
         clients = parts.config.partition.clients
-        unbound = sorted(set(range(clients)) - set(members)) if members else []
-        if unbound:
-            missing = f"the run has {clients} clients, and no node is registered for client {unbound[0]}"
-            raise InputError(f"{missing}; add one with `fedeas flower register`, or lower partition.clients")
+        if members and (unbound := set(range(clients)) - set(members)):
+            missing = f"the run has {clients} clients, and no node is registered for client {min(unbound)}"
+            raise InputError(f"{missing}; add one with `python -m deploy.flower register`, or lower partition.clients")
         self.policy = parse_policy(parts.config.policy)
 
     def start(self, run: Run, done: Sequence[Record]) -> ReadyClients:
         """Wait for the clients and send each its part of the plan."""
-        engine = self._engine(run, done)
+        config = self.parts.config
+        about = asdict(About.of(self.parts.data.dataset))
+        header = {"config": config.model_dump(mode="json"), "about": about}
+        last = {client: record["round"] - 1 for record in done for client in trained(record)}
+        engine = FlowerEngine(
+            self.grid, config.partition.clients, config.engine, header, config.fingerprint, self.parts.device,
+            accepted=last, kept=dict(last), members=self.members, scratch=run.path, window=self.window,
+        )  # fmt: skip
         engine.meet(anew=not run.checkpoint.exists())
         told = [engine.introductions[client] for client in range(engine.num_clients)]
         _log_choices_of_nodes(told)
@@ -51,56 +57,36 @@ class FlowerClients:
         if self.policy.needs is Needs.COUNTS:
             generated, budget = self._settle_by_counts(engine, run, told)
         else:
-            generated = _settle(engine, self._shares(told))
-            budget = _budget_without_counts(int(generated.sum()), int(sizes.sum()))
+            plans: list[Header] = [{} for _ in told]
+            if self.policy.needs is Needs.NUMBERS:
+                revealed = [Numbers(each["total"], each["filled"]) for each in told]
+                plans = [{"share": asdict(share)} for share in shares(self.policy, revealed)]
+            generated = np.array(engine.settle(plans))
+            total, real = int(generated.sum()), int(sizes.sum())
+            # Without the clients' counts, the imbalance that the budget removes is unknown.
+            budget = {"total": total, "imbalance_removed": None, "synthetic_share": total / (total + real)}
         return ReadyClients(engine, sizes, generated, budget)
 
     def _settle_by_counts(self, engine: FlowerEngine, run: Run, told: Sequence[Header]) -> tuple[IntArray, Record]:
-        """Compute the plan from the counts that all clients told, and send each its row.
+        """Compute the plan from the label counts of all clients, and send each its row.
 
         Return how many images each client generates, and the budget for the run's summary.
         """
-        counts = _counts_of(told, self.parts.data.dataset.classes)
+        classes = self.parts.data.dataset.classes
+        for client, introduction in enumerate(told):
+            if (known := len(introduction["counts"])) != len(classes):
+                raise InputError(
+                    f"client {client} sent counts of {known} classes, not {len(classes)}; correct its data"
+                )
+        counts = LabelCounts([each["counts"] for each in told], classes=classes)
         allocation = self.policy.allocate(counts)
         own = np.array([bool(introduction.get("own_generator")) for introduction in told])
         from_runs_generator = np.where(own[:, None], 0, allocation.n)
         parse_generator(self.parts.config.generator).check_plan(from_runs_generator)
         check_pool_size(self.parts.config, counts, from_runs_generator)
         run.save_allocation(counts, allocation)
-        generated = _settle(engine, [{"row": row.tolist()} for row in allocation.n])
+        generated = np.array(engine.settle([{"row": row.tolist()} for row in allocation.n]))
         return generated, budget_record(counts, allocation)
-
-    def _engine(self, run: Run, done: Sequence[Record]) -> FlowerEngine:
-        """An engine that knows in which of the rounds done so far each client took part last."""
-        config = self.parts.config
-        about = asdict(About.of(self.parts.data.dataset))
-        header = {"config": config.model_dump(mode="json"), "about": about}
-        last = {client: record["round"] - 1 for record in done for client in trained(record)}
-        return FlowerEngine(
-            self.grid, config.partition.clients, config.engine, header, self.parts.device,
-            accepted=last, kept=dict(last), members=self.members, scratch=run.path, window=self.window,
-        )  # fmt: skip
-
-    def _shares(self, told: Sequence[Header]) -> list[Header]:
-        """What the server tells each client that computes its own row of the plan."""
-        if self.policy.needs is Needs.NOTHING:
-            return [{} for _ in told]
-        revealed = [Numbers(each["total"], each["filled"]) for each in told]
-        return [{"share": asdict(share)} for share in shares(self.policy, revealed)]
-
-
-def _counts_of(told: Sequence[Header], classes: Sequence[str]) -> LabelCounts:
-    """The label counts that all clients told; an error names the first client whose counts are of other classes."""
-    for client, introduction in enumerate(told):
-        if (known := len(introduction["counts"])) != len(classes):
-            raise InputError(f"client {client} sent counts of {known} classes, not {len(classes)}; correct its data")
-    return LabelCounts([each["counts"] for each in told], classes=classes)
-
-
-def _settle(engine: FlowerEngine, plans: Sequence[Header]) -> IntArray:
-    """Send each client its part of the plan; return how many images each of them generates."""
-    answers = engine.ask("query.settle", dict(enumerate(plans)), lambda answer: checked_count(answer["total"]))
-    return np.array([answers[client] for client in range(len(plans))])
 
 
 def _log_choices_of_nodes(told: Sequence[Header]) -> None:
@@ -112,8 +98,3 @@ def _log_choices_of_nodes(told: Sequence[Header]) -> None:
     private = {client: introduction["privacy"] for client, introduction in enumerate(told) if "privacy" in introduction}
     if private:
         log.info("clients that clip their updates and add noise: %s", private)
-
-
-def _budget_without_counts(total: int, real: int) -> Record:
-    """The budget for the run's summary; without the clients' counts, the imbalance that it removes is unknown."""
-    return {"total": total, "imbalance_removed": None, "synthetic_share": total / (total + real)}

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import math
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from io import BytesIO
 from typing import Any
@@ -55,17 +55,13 @@ class Parcel:
         index = json.dumps([[name, dtype_name(tensor), list(tensor.shape)] for name, tensor in tensors.items()])
         vector = [tensor for tensor in tensors.values() if tensor.dtype is VECTOR]
         others = [tensor for tensor in tensors.values() if tensor.dtype is not VECTOR]
-        record = ArrayRecord({PACKED: _joined(vector)}) if vector else None
+        record = None
+        if vector:
+            count, head = sum(_room(tensor.nbytes) for tensor in vector) // FLOAT.itemsize, BytesIO()
+            npy.write_array_header_1_0(head, {"descr": FLOAT.str, "fortran_order": False, "shape": (count,)})
+            data = b"".join([head.getvalue(), *(piece for tensor in vector for piece in _bytes(tensor))])
+            record = ArrayRecord({PACKED: Array("float32", (count,), "numpy.ndarray", data)})
         return Parcel(index, record, b"".join(piece for tensor in others for piece in _bytes(tensor)))
-
-
-def _joined(tensors: list[Tensor]) -> Array:
-    """Tensors as one vector in numpy's format, with padding between them."""
-    count = sum(_room(tensor.nbytes) for tensor in tensors) // FLOAT.itemsize
-    head = BytesIO()
-    npy.write_array_header_1_0(head, {"descr": FLOAT.str, "fortran_order": False, "shape": (count,)})
-    data = b"".join([head.getvalue(), *(piece for tensor in tensors for piece in _bytes(tensor))])
-    return Array("float32", (count,), "numpy.ndarray", data)
 
 
 def _bytes(tensor: Tensor) -> tuple[memoryview, bytes]:
@@ -86,47 +82,38 @@ def packed(header: Header, parcel: Parcel | None = None) -> RecordDict:
 
 
 def header_of(content: RecordDict) -> dict[str, Any]:
-    """The header alone."""
-    header: dict[str, Any] = json.loads(str(content.config_records[HEADER]["json"]))
+    """The header alone; empty if the content is not one that `packed` made."""
+    header: dict[str, Any] = json.loads(str(content.config_records.get(HEADER, ConfigRecord()).get("json", "{}")))
     return header
 
 
 def unpacked(content: RecordDict) -> tuple[dict[str, Any], Arrays]:
     """Unpack what `packed` packed, with every name, shape and type. The tensors must not be written to."""
     given = content.config_records[HEADER]
-    others = given.get("others", b"")
+    others, vector = given.get("others", b""), b""
     if not isinstance(others, bytes):
         raise ValueError("the other tensors are no bytes")
-    vector, start = _vector_of(content)
-    return header_of(content), dict(_cut(json.loads(str(given["index"])), vector, start, others))
-
-
-def _vector_of(content: RecordDict) -> tuple[bytes, int]:
-    """The array of the float32 tensors as bytes, and where its numbers begin."""
-    if TENSORS not in content.array_records:
-        return b"", 0
-    data = content.array_records[TENSORS][PACKED].data
-    stream = BytesIO(data)  # shares the bytes
-    if npy.read_magic(stream) != (1, 0):
-        raise ValueError("the tensors are in an unknown version of numpy's format")
-    shape, _, dtype = npy.read_array_header_1_0(stream)
-    if dtype != FLOAT or len(shape) != 1:
-        raise ValueError(f"the tensors are {dtype} of {len(shape)} dimensions, not one float32 vector")
-    return data, stream.tell()
-
-
-def _cut(index: list[Any], vector: bytes, start: int, others: bytes) -> Iterator[tuple[str, Tensor]]:
-    """Each tensor by its name, from the vector or from the other bytes."""
-    place = 0
-    for name, kind, shape in index:
+    in_others = in_vector = 0  # where the next tensor begins
+    if TENSORS in content.array_records:
+        vector = content.array_records[TENSORS][PACKED].data
+        stream = BytesIO(vector)  # shares the bytes
+        if npy.read_magic(stream) != (1, 0):
+            raise ValueError("the tensors are in an unknown version of numpy's format")
+        shape, _, found = npy.read_array_header_1_0(stream)
+        if found != FLOAT or len(shape) != 1:
+            raise ValueError(f"the tensors are {found} of {len(shape)} dimensions, not one float32 vector")
+        in_vector = stream.tell()
+    arrays = {}
+    for name, kind, shape in json.loads(str(given["index"])):
         dtype, count = DTYPES[kind], math.prod(shape)
         room = _room(count * dtype.itemsize)
         if dtype is VECTOR:
-            yield name, _read(vector, dtype, start, count).reshape(shape)
-            start += room
+            arrays[name] = _read(vector, dtype, in_vector, count).reshape(shape)
+            in_vector += room
         else:
-            yield name, _read(others, dtype, place, count).reshape(shape)
-            place += room
+            arrays[name] = _read(others, dtype, in_others, count).reshape(shape)
+            in_others += room
+    return header_of(content), arrays
 
 
 def _read(data: bytes, dtype: torch.dtype, start: int, count: int) -> Tensor:

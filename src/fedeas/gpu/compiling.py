@@ -40,7 +40,7 @@ class Kernel(NamedTuple):
 
 
 def compile_ahead(work: Callable[[], object], *more: Callable[[], object]) -> None:
-    """Compile the kernels that `work` would be the first to launch; if they are not on disk, those of `more`, too.
+    """Compile the kernels that `work` would be the first to launch; if they are not on disk, also those of `more`.
 
     Calls `work` once and leaves these kernels out, so its result is nonsense, and so is all that it writes.
     """
@@ -55,7 +55,7 @@ def compile_ahead(work: Callable[[], object], *more: Callable[[], object]) -> No
 
 
 def _left_out_of(*works: Callable[[], object]) -> dict[object, Kernel]:
-    """Call these functions without the kernels that are not compiled yet; what these are, by name and arguments."""
+    """Call these functions without the kernels that are not compiled yet; return these, by name and arguments."""
     found: dict[object, Kernel] = {}
     target = triton.runtime.driver.active.get_current_target()  # the children must not ask: the GPU is not theirs
 
@@ -95,7 +95,7 @@ def _is_on_disk(kernel: Kernel) -> bool:
 def _compile_together(kernels: Sequence[Kernel]) -> None:
     start = time.perf_counter()
     with warnings.catch_warnings():
-        # Python warns about forks beside threads. The children only compile: they touch neither GPU nor threads.
+        # Python warns about forks of processes with threads. The children only compile; they use no GPU or thread.
         warnings.simplefilter("ignore", DeprecationWarning)
         fork = multiprocessing.get_context("fork")
         with fork.Pool(min(cores(), len(kernels)), _take_over, (kernels,)) as pool:

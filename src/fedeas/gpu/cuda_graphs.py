@@ -12,8 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fedeas.core.devices import clear_workspaces
 from fedeas.gpu.compiling import compile_ahead
+from fedeas.gpu.memory import clear_workspaces
 
 Pool = Any  # a handle of torch
 
@@ -45,7 +45,7 @@ class Captured:
         generators: random streams that the function draws from.
         pool: memory shared with other graphs that never run at the same time, from `graph_pool`.
         warm_up: calls before the recording.
-        pure: whether the function writes nothing but its result; its kernels are then compiled on all cores.
+        pure: whether the function only writes its result; its kernels are then compiled on all cores.
     """
 
     def __init__(
@@ -103,7 +103,7 @@ class Captured:
             try:
                 self.output = self.function(*self.inputs)
             except BaseException:
-                with suppress(RuntimeError):  # ending the failed recording raises, too; the first error matters
+                with suppress(RuntimeError):  # ending the failed recording also raises; the first error matters
                     graph.capture_end()
                 raise
             graph.capture_end()
@@ -114,9 +114,9 @@ class Captured:
 def on_recordable_stream(device: torch.device) -> Iterator[None]:
     """Use the current stream or, if that is the default stream, which cannot be recorded, one of this thread.
 
-    What a thread does before a recording must run on the same stream. If something still refers to an earlier pass,
-    torch makes the end of a backward pass wait for that pass's stream (pytorch/pytorch#189591), and a recording must
-    not wait for a stream that is not recorded.
+    The work of a thread before a recording must run on the same stream. If something still refers to an earlier pass,
+    the end of a backward pass waits for that pass's stream (pytorch/pytorch#189591). A recording must not wait for a
+    stream that is not recorded.
     """
     current = torch.cuda.current_stream(device)
     if current != torch.cuda.default_stream(device):
@@ -135,9 +135,9 @@ def on_recordable_stream(device: torch.device) -> Iterator[None]:
 def _own_workspaces() -> Iterator[None]:
     """Let matrix products take their workspaces from the memory of the graph that is recorded.
 
-    Torch makes a workspace for each thread and stream and keeps it. One that is made during a recording and kept would
-    hold all memory of the graph, even when the graph is gone. One from before would still be written to by the graph
-    after `clear_workspaces` has freed it.
+    Torch makes a workspace for each thread and stream and keeps it. If it were made during a recording and kept, it
+    would hold all memory of the graph, even when the graph is gone. One from before would still be written to by the
+    graph after `clear_workspaces` has freed it.
     """
     clear_workspaces()
     try:

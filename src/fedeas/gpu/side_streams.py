@@ -28,9 +28,9 @@ def beside_backward(*read: Tensor) -> Iterator[None]:
 
 
 def branch(work: Callable[[], Tensor], device: torch.device) -> tuple[Tensor, Callable[[], None]]:
-    """The result of `work`, which runs on a stream of its own, and a function that waits for it.
+    """The result of `work`, which runs on a separate stream, and a function that waits for it.
 
-    In the backward pass torch runs the same part on the same stream. What `work` reads must be kept until the wait.
+    In the backward pass torch runs the same part on the same stream. Keep the tensors that `work` reads until the wait.
     """
     stream, current = _stream(device, "branch"), torch.cuda.current_stream(device)
     with _following(stream):

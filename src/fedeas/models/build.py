@@ -17,7 +17,7 @@ from fedeas.core.spec import Call, own_code_named, read_call
 from fedeas.core.streams import stream_seed
 from fedeas.core.tensor_files import read_tensors
 from fedeas.core.weight_files import CHOICES, SUFFIX, TORCHVISION, model_weights
-from fedeas.models.norm import Norm
+from fedeas.models.layers import Norm
 from fedeas.models.projection import Projected
 from fedeas.models.resnet import ResNet18, Stem
 from fedeas.models.small import SmallCNN

@@ -8,13 +8,10 @@ from __future__ import annotations
 
 from typing import Literal, get_args
 
-import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
 from fedeas.core.errors import InputError
-from fedeas.models.conv import Conv
-from fedeas.models.norm import Norm, norm_layer, norm_relu
+from fedeas.models.layers import Conv, MaxPool, Norm, norm_layer, norm_relu
 
 Stem = Literal["3x3", "imagenet"]
 
@@ -39,24 +36,6 @@ class BasicBlock(nn.Module):
         shortcut = x if self.downsample is None else self.downsample(x)
         inner = norm_relu(self.bn1, self.conv1(x))
         return norm_relu(self.bn2, self.conv2(inner), shortcut)
-
-
-class MaxPool(nn.Module):
-    """The largest value of each 3x3 window, at every second place.
-
-    If `doubled`, the second half of the batch are derivatives of the first: those of the largest values are taken.
-    """
-
-    doubled: bool = False
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Half as many rows and columns."""
-        if not self.doubled:
-            return functional.max_pool2d(x, kernel_size=3, stride=2, padding=1)
-        values, derivatives = x.chunk(2)
-        largest, place = functional.max_pool2d(values, kernel_size=3, stride=2, padding=1, return_indices=True)
-        taken = derivatives.flatten(2).gather(2, place.flatten(2)).view_as(largest)
-        return torch.cat([largest, taken]).contiguous(memory_format=torch.channels_last)
 
 
 class ResNet18(nn.Module):

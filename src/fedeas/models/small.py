@@ -5,8 +5,7 @@ from __future__ import annotations
 from torch import Tensor, nn
 from torch.nn import functional
 
-from fedeas.models.conv import Conv
-from fedeas.models.norm import Norm, norm_layer, norm_relu
+from fedeas.models.layers import Conv, Norm, norm_layer, norm_relu
 
 GRID = 4
 """Feature maps are averaged down to GRID x GRID cells, whatever the size of the image."""

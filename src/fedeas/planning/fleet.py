@@ -32,8 +32,6 @@ class TableSurvey:
     largest: int
     total: int
     """Samples to spend."""
-    held: IntArray
-    """Real samples of each class."""
     some: LabelCounts
     """About `SAMPLED_CLIENTS` clients, evenly from the whole table."""
 
@@ -41,17 +39,17 @@ class TableSurvey:
     def of(parts: ReadParts, budget: Budget) -> TableSurvey:
         """Read the table once."""
         clients = samples = largest = matched = 0
-        held, chosen, stride = np.zeros(1, dtype=np.int64), np.empty((0, 1), dtype=np.int64), 1
+        chosen, stride = np.empty((0, 1), dtype=np.int64), 1
         for part in parts():
             rows = part.n[-clients % stride :: stride]
             chosen = rows if not clients else np.concatenate([chosen, rows])
             while len(chosen) > 2 * SAMPLED_CLIENTS:
                 chosen, stride = chosen[::2], 2 * stride
-            clients, samples, held = clients + part.num_clients, samples + part.total, held + part.n.sum(axis=0)
+            clients, samples = clients + part.num_clients, samples + part.total
             largest = max(largest, int(part.sizes.max()))
             matched += budget.allocate(part).total if isinstance(budget, Policy) else 0
         total = matched if isinstance(budget, Policy) else int(budget)
-        return TableSurvey(clients, samples, largest, total, held, LabelCounts(frozen(chosen.copy())))
+        return TableSurvey(clients, samples, largest, total, LabelCounts(frozen(chosen.copy())))
 
     @property
     def sampled_total(self) -> int:

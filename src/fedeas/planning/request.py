@@ -22,10 +22,8 @@ from fedeas.planning.beta import (
 from fedeas.planning.counts import Allocation, LabelCounts
 from fedeas.planning.policies import (
     KL,
-    POLICIES,
     BySize,
     FedEAS,
-    Feedback,
     FullBalance,
     Greedy,
     MissingOnly,
@@ -33,15 +31,13 @@ from fedeas.planning.policies import (
     Optimal,
     Policy,
     Pool,
-    RoundBias,
     Uniform,
     lacks_budget,
     parse_policy,
     policy_fields,
     policy_with_budget,
 )
-from fedeas.planning.policies.targets import Target
-from fedeas.planning.streaming import IN_PASSES, can_stream, plan_in_passes
+from fedeas.planning.streaming import can_stream, plan_in_passes
 from fedeas.planning.summary import Summary
 from fedeas.planning.tables import Chunk, CountTable, allocation_writer
 
@@ -95,13 +91,13 @@ class Limits:
 def choose_policy(text: str, limits: Limits, counts: LabelCounts | None = None) -> Policy:
     """The policy for a spec and a limit; counts are needed if the limit depends on them.
 
-    A policy that takes a budget, and whose spec leaves it out, such as ``uniform`` or ``kl(target=global)``, takes the
+    A policy that takes a budget, and whose spec leaves it out, such as ``uniform`` or ``kl(smoothing=2)``, takes the
     limit as its budget, or matches FedEAS.
 
     >>> choose_policy("uniform", Limits(beta=8)).spec
     'uniform(budget=fedeas(beta=8))'
-    >>> choose_policy("kl(target=global)", Limits(total=30)).spec
-    'kl(budget=30, target=global)'
+    >>> choose_policy("kl(smoothing=2)", Limits(total=30)).spec
+    'kl(budget=30, smoothing=2)'
     >>> choose_policy("fedeas", Limits(total=5), LabelCounts([[9, 0]])).spec
     'fedeas(beta=2.8)'
     """
@@ -153,11 +149,6 @@ def reads_in_parts(file: CountTable, policy: Policy, limits: Limits) -> bool:
     return known and can_stream(policy) and file.in_parts and file.cells > WHOLE_CELLS
 
 
-def policies_in_parts() -> list[str]:
-    """The names of the built-in policies that can plan a table in parts."""
-    return [name for name, kind in POLICIES.items() if kind.is_local or issubclass(kind, IN_PASSES)]
-
-
 def plan_file(file: CountTable, policy: Policy, out: PathLike | None) -> Summary:
     """Plan a table that is read in parts: once for a local policy, several times for one budget for all clients."""
     parts: Iterable[tuple[Chunk, Allocation]]
@@ -189,23 +180,16 @@ def policy_left_out(compared: Iterable[Allocation]) -> str:
     return "" if is_there else f"{MissingOnly.name()} is left out: every client holds every class"
 
 
-def target_of(policy: Policy) -> Target:
-    """The shares that a policy brings clients towards; equal ones unless it has another target."""
-    return policy.target if isinstance(policy, KL | RoundBias | Greedy | Optimal | Feedback) else "uniform"
-
-
 def compare_policies(counts: LabelCounts, policy: Policy, allocation: Allocation) -> list[Allocation]:
     """The allocation of `policy`, and those of the built-in policies that generate as many images (FedEAS: at most).
 
-    No-Generation and Full-Balance are the references. Missing-only is left out if no pair is absent. If `policy` has a
-    target other than equal shares, those that can take it have it, too.
+    No-Generation and Full-Balance are the references. Missing-only is left out if no pair is absent.
     """
     total = allocation.generated
-    target = target_of(policy)
     fedeas = policy if isinstance(policy, FedEAS) else _fedeas_within(FedEAS(), Limits(total=total), counts)
     simple = [kind(budget=total) for kind in (Uniform, BySize, MissingOnly) if kind.suits(counts)]
-    targeted = [kind(budget=total, target=target) for kind in (KL, RoundBias, Greedy, Optimal)]
-    line_up: list[Policy] = [NoGeneration(), *simple, fedeas, *targeted, Pool(distinct=total), FullBalance()]
+    searched = [kind(budget=total) for kind in (KL, Greedy, Optimal)]
+    line_up: list[Policy] = [NoGeneration(), *simple, fedeas, *searched, Pool(distinct=total), FullBalance()]
     kinds = [type(each) for each in line_up]
     if type(policy) not in kinds:
         line_up.insert(kinds.index(FedEAS), policy)

@@ -1,6 +1,6 @@
 """Plan one budget for a fleet whose table does not fit into memory, in several passes.
 
-Greedy, Optimal, KL and RoundBias take the samples whose gain is above one price for all clients. The price is found by
+Greedy, Optimal and KL take the samples whose gain is above one price for all clients. The price is found by
 reading the table several times; other policies need less (`fedeas.planning.spreading`). A last pass writes the
 allocation. It is the one that the policy gives for the table in memory.
 """
@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import partial
 from operator import attrgetter
 
 import numpy as np
@@ -19,21 +18,18 @@ from fedeas.core.errors import PolicyError
 from fedeas.planning.counts import Allocation, LabelCounts
 from fedeas.planning.fleet import Exceptions, Placer, TableSurvey, leave_few_open, open_clients, plan_whole
 from fedeas.planning.passes import CLOSE, Passes, ReadParts, Rounding, Tried
-from fedeas.planning.policies import KL, BySize, Greedy, Optimal, Policy, Pool, RoundBias
+from fedeas.planning.policies import KL, BySize, Greedy, Optimal, Policy, Pool
 from fedeas.planning.policies.baselines import Spread
-from fedeas.planning.policies.greedy import SAFE_MARGIN, by_falling_gain, next_gain, one_by_one
-from fedeas.planning.policies.kl import DivergenceCurves
+from fedeas.planning.policies.greedy import SAFE_MARGIN, by_falling_gain, next_gain
+from fedeas.planning.policies.kl import DivergenceCurves, spend
 from fedeas.planning.policies.optimal import change_by, is_small, on_hulls
-from fedeas.planning.policies.prices import FINE, RelaxedCurves, bisect_price, fine_total, spend
-from fedeas.planning.policies.share_curves import ShareCurves
-from fedeas.planning.policies.stepping import LEAST_GAIN, Steps
-from fedeas.planning.policies.targets import shares_towards
+from fedeas.planning.policies.prices import FINE, bisect_price, fine_total
 from fedeas.planning.policies.waterfill import Waterfill, check_searchable
 from fedeas.planning.spreading import spread
 from fedeas.planning.tables import Chunk, CountTable
 
 PART_CELLS = 2**18
-IN_PASSES = Greedy, Optimal, KL, RoundBias, Spread, BySize, Pool
+IN_PASSES = Greedy, Optimal, KL, Spread, BySize, Pool
 
 
 def can_stream(policy: Policy) -> bool:
@@ -57,56 +53,37 @@ def placement(parts: ReadParts, policy: Policy) -> Placer:
         raise PolicyError(f"{policy.spec} needs all clients at once; read the table whole")
     if isinstance(policy, Spread | BySize | Pool):
         return spread(parts, policy)
-    assert isinstance(policy, Greedy | Optimal | KL | RoundBias)
+    assert isinstance(policy, Greedy | Optimal | KL)
     fleet = TableSurvey.of(parts, policy.budget)
     check_searchable(fleet.total)
     if isinstance(policy, Optimal) and is_small(fleet.clients, fleet.total):
         return plan_whole(parts, policy)
-    if isinstance(policy, RoundBias):
-        return _round_bias(parts, fleet, policy)
     if isinstance(policy, Greedy):
-        return _greedy(parts, fleet) if policy.target == "uniform" else _greedy_in_steps(parts, fleet, policy)
-    if isinstance(policy, Optimal) and policy.target == "uniform":
-        return _optimal(parts, fleet)
-    return _relaxed(parts, fleet, partial(_relaxed_curves, policy, fleet))
+        return _greedy(parts, fleet)
+    return _optimal(parts, fleet) if isinstance(policy, Optimal) else _kl(parts, fleet, policy)
 
 
-def _round_bias(parts: ReadParts, fleet: TableSurvey, policy: RoundBias) -> Placer:
-    """Real numbers at one price and with one pull for each class, rounded."""
-    found = policy.best(lambda: (part.n for part in parts()), fleet.held, fleet.clients, fleet.total)
-    rounding = policy.rounding(lambda: (found.samples_of(part.n) for part in parts()), fleet.clients, fleet.total)
-    return lambda part: rounding.next_part(found.samples_of(part.n))
-
-
-def _relaxed_curves(policy: KL | Optimal, fleet: TableSurvey, part: LabelCounts) -> RelaxedCurves:
-    shares = shares_towards(policy.target, fleet.held)
-    if isinstance(policy, KL):
-        return DivergenceCurves(part.n, part.sizes / fleet.samples, shares, policy.smoothing)
-    return ShareCurves(part, shares)
-
-
-def _relaxed(parts: ReadParts, fleet: TableSurvey, curves_of: Callable[[LabelCounts], RelaxedCurves]) -> Placer:
+def _kl(parts: ReadParts, fleet: TableSurvey, policy: KL) -> Placer:
     """Real numbers at one price, rounded."""
+
+    def curves_of(part: LabelCounts) -> DivergenceCurves:
+        return DivergenceCurves(part.n, part.sizes / fleet.samples, policy.smoothing)
+
     passes = Passes(parts, curves_of, lambda curves, price: fine_total(curves.samples_at(price)))
     highest, matched = 0.0, 0
     for curves in passes.curves():
         highest, matched = max(highest, curves.highest_price), matched + fine_total(curves.matched())
     surplus = fleet.total - matched / FINE
-    price = None if surplus >= 0 else _relaxed_price(passes, fleet, highest, matched)
+    price = None if surplus >= 0 else _kl_price(passes, fleet, highest, matched)
 
-    def samples_of(curves: RelaxedCurves) -> FloatArray:
+    def samples_of(curves: DivergenceCurves) -> FloatArray:
         return curves.matched(surplus / fleet.clients) if price is None else curves.samples_at(price)
 
     rounding = Rounding(lambda: map(samples_of, passes.curves()), fleet.total)
-
-    def place(part: LabelCounts) -> IntArray:
-        curves = curves_of(part)
-        return curves.fill(rounding.next_part(samples_of(curves)))
-
-    return place
+    return lambda part: rounding.next_part(samples_of(curves_of(part)))
 
 
-def _relaxed_price(passes: Passes[RelaxedCurves], fleet: TableSurvey, highest: float, matched: int) -> float:
+def _kl_price(passes: Passes[DivergenceCurves], fleet: TableSurvey, highest: float, matched: int) -> float:
     total = fleet.total * FINE
     _, guess = spend(passes.curves_of(fleet.some), fleet.some.num_clients, fleet.sampled_total)
     ends = Tried(0.0, matched), Tried(highest, 0)
@@ -166,51 +143,6 @@ def _greedy(parts: ReadParts, fleet: TableSurvey) -> Placer:
     left = open_clients(passes, split)
     exact = by_falling_gain(fleet.waterfill(left.counts), fleet.total - left.settled)
     return Filling(fleet, lambda curves: curves.taken_above(high), Exceptions(left.rows, exact))
-
-
-def _greedy_in_steps(parts: ReadParts, fleet: TableSurvey, policy: Greedy) -> Placer:
-    """Greedy towards any shares: what clients take one after the other, up to a price.
-
-    Gains do not always fall, and no formula tells what a client has taken at a price. Still, before the first sample
-    that is worth a price or less is placed, every client goes on until its own next sample is worth no more than the
-    price. So clients can be taken through their samples apart from each other, and one price for all tells where each
-    of them stops. The last samples are placed in memory.
-    """
-    shares = shares_towards(policy.target, fleet.held)
-
-    def steps_of(part: LabelCounts) -> Steps:
-        return Steps(part, part.sizes / fleet.samples, shares)
-
-    passes = Passes(parts, steps_of, lambda steps, price: steps.take_above(price, fleet.total))
-    highest = max(float(steps.gains.max()) for steps in passes.curves())
-    least = LEAST_GAIN * highest
-    guess = steps_of(fleet.some).spend(fleet.sampled_total, least)
-    if guess <= least:
-        return plan_whole(parts, policy)
-    # That more than the budget is taken at the lowest price is not known yet, so no search may end there.
-    ends = Tried(least, fleet.total + 1), Tried(highest, 0)
-    low, high = passes.enclose(
-        fleet.total, ends, guess, lambda low, high: low.price > least and leave_few_open(low, high)
-    )
-    if low.price == least:
-        return plan_whole(parts, policy)
-    return _settle(passes, fleet.total, low.price, high.price)
-
-
-def _settle(passes: Passes[Steps], total: int, low: float, high: float) -> Placer:
-    """Stop clients at the high price; those that the low one would take further are settled in memory."""
-
-    def taken(steps: Steps) -> IntArray:
-        steps.take_above(high, total)
-        return steps.samples
-
-    left = open_clients(passes, lambda steps: (taken(steps).sum(axis=1), steps.gains > low))
-    steps = passes.curves_of(left.counts)
-    before = taken(steps)
-    rest = total - left.settled - steps.taken
-    last = before + one_by_one(left.counts, steps.shares, rest, before, weights=steps.weights)
-    exceptions = Exceptions(left.rows, last)
-    return lambda part: exceptions.put_into(taken(passes.curves_of(part)))
 
 
 def _optimal(parts: ReadParts, fleet: TableSurvey) -> Placer:

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from fedeas.config import RunConfig
+from fedeas.config.run import RunConfig
 from fedeas.core.errors import InputError
 
 # A path tells about the user's machine, not about the run.

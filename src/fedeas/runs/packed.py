@@ -1,54 +1,78 @@
-"""Many finished runs in one small file: config, summary, environment and generator of each, and perhaps its rounds.
+"""Finished runs in one Parquet file, which many tools can read: a row for each run.
 
-The file holds one table, or two if there are rounds; each is a stream of xz, whose checksum finds damage. The rounds
-are unpacked when they are asked for.
+Config, summary and environment are JSON texts; the rounds, if they are packed, are a list of structs. The other columns
+repeat what tables look runs up by, so that a config is read only when it is shown.
 """
 
 from __future__ import annotations
 
-import gzip
-import lzma
-from collections.abc import Iterable
-from dataclasses import dataclass, field
-from functools import cached_property, lru_cache
-from itertools import accumulate
+import json
+from collections.abc import Callable, Iterable
+from functools import cache, cached_property
 from pathlib import Path
+from typing import Any
 
-from fedeas.config import RunConfig
+import pyarrow as pa
+from pyarrow import parquet
+
+from fedeas.config.recorded import recorded_config
+from fedeas.config.run import RunConfig
+from fedeas.config.sections import ContentConfig
 from fedeas.core.errors import InputError
-from fedeas.core.files import make_folder, written_whole
-from fedeas.core.record_tables import FAULTS, read_table, write_table
-from fedeas.core.records import READ_AGAIN, Record, damaged, line_of, read_bytes, unreadable, write_record
-from fedeas.runs.store import PACKED_ROUNDS, Run, UsedGenerator
+from fedeas.core.files import written_whole
+from fedeas.core.records import READ_AGAIN, Record, damaged, read_bytes, read_record
+from fedeas.runs.store import Run, UsedGenerator
 
-ENDING = ".runs.xz"
-KEYS = {"config", "summary", "environment", "generator", "rounds"}
-FOR_TEXT = [{"id": lzma.FILTER_LZMA2, "preset": 9 | lzma.PRESET_EXTREME, "lc": 4, "pb": 0}]
+LEVEL = 22
+"""The most thorough compression of zstd."""
+
+TEXT, WHOLE, NUMBER = pa.string(), pa.int64(), pa.float64()
+COLUMNS = pa.schema({
+    "fingerprint": TEXT, "method": TEXT, "label": TEXT, "seed": WHOLE, "dataset": TEXT, "protocol": TEXT,
+    "clients": WHOLE, "alpha": NUMBER, "policy": TEXT, "generator": TEXT, "algorithm": TEXT, "start": TEXT,
+    "accuracy": NUMBER, "config": TEXT, "summary": TEXT, "environment": TEXT,
+    "content": pa.struct(dict.fromkeys(ContentConfig.model_fields, TEXT)),
+    "used_generator": pa.struct(dict.fromkeys(UsedGenerator._fields, TEXT)),
+})  # fmt: skip
+"""All columns but the rounds."""
+
+Column = Callable[[], pa.ChunkedArray | None]
+"""Reads the column of rounds; None if no rounds were packed."""
 
 
-@dataclass(frozen=True)
-class PackedRounds:
-    """The rounds of all runs of a packed file, one run after the other, still compressed."""
+class PackedRun(Run):
+    """A finished run in a Parquet file: one row of a table, whose other columns are read on demand."""
 
-    path: Path
-    compressed: bytes = field(repr=False)
+    method: str
+    seed: int
+    table: pa.Table
+    number: int
+    rounds_column: Column
+
+    def __init__(self, path: Path, table: pa.Table, number: int, key: Record, rounds_column: Column) -> None:
+        place = path / f"{key['label']}-{key['fingerprint'][:8]}"
+        found = {"method": key["method"], "seed": key["seed"], "table": table, "number": number}
+        vars(self).update(found, path=place, rounds_column=rounds_column)
 
     @cached_property
-    def records(self) -> list[Record]:
-        """The records of all rounds."""
-        found, rest = _read_stream(self.path, self.compressed)
-        if rest:
-            raise damaged(self.path, "it goes on after its rounds", READ_AGAIN)
-        return found
+    def row(self) -> Record:
+        """All columns but the rounds."""
+        return dict(self.table.slice(self.number, 1).to_pylist()[0])
 
+    @cached_property
+    def config(self) -> RunConfig:  # type: ignore[override]
+        """The config, perhaps of an earlier version."""
+        return recorded_config(json.loads(self.row["config"]))
 
-@dataclass(frozen=True)
-class PackedRun(Run):
-    """A finished run from a packed file; if its rounds were packed, too, they start at row `start` of the file's."""
+    @property
+    def content(self) -> ContentConfig:
+        """Digests of data, weights and code."""
+        return ContentConfig.model_construct(**self.row["content"])
 
-    content: Record = field(default_factory=dict, repr=False, compare=False)
-    packed_rounds: PackedRounds | None = field(default=None, repr=False, compare=False)
-    start: int = field(default=0, repr=False, compare=False)
+    @property
+    def is_outdated(self) -> bool:
+        """Whether its generator is another one now; its initial weights are recorded, and need not be here."""
+        return self._has_other_generator
 
     @property
     def finished(self) -> bool:
@@ -63,108 +87,86 @@ class PackedRun(Run):
     @property
     def has_rounds(self) -> bool:
         """Whether its rounds were packed, too."""
-        return self.packed_rounds is not None
+        rounds = self.rounds_column()
+        return rounds is not None and rounds[self.number].is_valid
 
     def summary(self) -> Record:
         """The measures."""
-        return dict(self.content["summary"])
+        return dict(json.loads(self.row["summary"]))
 
     def environment(self) -> Record:
         """Versions, device and threads of the latest start."""
-        return dict(self.content["environment"])
+        return dict(json.loads(self.row["environment"]))
 
     def generator(self) -> UsedGenerator | None:
         """The generator; None if nothing was generated."""
-        used = self.content["generator"]
-        return None if used is None else UsedGenerator(*used)
+        used = self.row["used_generator"]
+        return None if used is None else UsedGenerator(**used)
 
     def rounds(self) -> list[Record]:
         """The records of its rounds."""
-        if self.packed_rounds is None:
+        rounds = self.rounds_column()
+        found = None if rounds is None else _known(rounds[self.number].as_py())
+        if found is None:
             raise InputError(f"{self.path}: its rounds were not packed; make the run again to have them")
-        count = self.content["rounds"]
-        found = [dict(record) for record in self.packed_rounds.records[self.start : self.start + count]]
-        self._check_order(self.packed_rounds.path, found, count)
-        return found
+        self._check_order(self.path.parent, found, self.summary().get("rounds", len(found)))
+        return list(found)
 
 
-def pack(runs: Iterable[Run], path: Path, with_rounds: bool = True) -> None:
+def pack_runs(runs: Iterable[Run], path: Path, with_rounds: bool = True) -> None:
     """Write finished runs, in the order of their names; the same runs give the same bytes."""
-    chosen = sorted(runs, key=lambda run: run.config.directory)
+    chosen = sorted(runs, key=lambda run: run.path.name)
+    table = pa.Table.from_pylist([_row(run) for run in chosen], COLUMNS)
     rounds = [run.rounds() if with_rounds and run.has_rounds else None for run in chosen]
-    tables = [[_content(run, kept) for run, kept in zip(chosen, rounds, strict=True)]]
     if any(rounds):
-        tables.append([record for kept in rounds for record in kept or ()])
+        table = table.append_column("rounds", pa.array(rounds))
     with written_whole(path) as part:
-        part.write_bytes(b"".join(lzma.compress(write_table(table), filters=FOR_TEXT) for table in tables))
+        parquet.write_table(
+            table, part, compression="zstd", compression_level=LEVEL, write_page_checksum=True, write_statistics=False
+        )
 
 
 def unpack(path: Path) -> list[Run]:
-    """The runs of a packed file; a file that has not changed is read only once."""
-    try:
-        state = path.stat()
-    except OSError as error:
-        raise unreadable(path, error) from None
-    return list(_unpacked(path, state.st_mtime_ns, state.st_size, state.st_ino))
+    """The runs in a Parquet file; their rounds are read when they are asked for."""
+    content = pa.BufferReader(read_bytes(path))
+
+    def read(columns: list[str]) -> pa.Table:
+        try:
+            found = parquet.ParquetFile(content, page_checksum_verification=True).read(columns)
+            if missing := set(COLUMNS.names).intersection(columns) - {*found.column_names}:
+                raise ValueError(f"{', '.join(sorted(missing))} is missing")
+            return found
+        except (OSError, ValueError, pa.ArrowException) as error:
+            raise damaged(path, error, READ_AGAIN) from None
+
+    @cache
+    def rounds() -> pa.ChunkedArray | None:
+        found = read(["rounds"])
+        return found["rounds"] if found.column_names else None
+
+    table = read(COLUMNS.names)
+    keys = table.select(["fingerprint", "method", "label", "seed"]).to_pylist()
+    return [PackedRun(path, table, number, key, rounds) for number, key in enumerate(keys)]
 
 
-def write_folder(run: Run, folder: Path) -> None:
-    """Write a packed run as a run directory below `folder`, without plan and checkpoint."""
-    lines = [line_of(record).encode() for record in run.rounds()]
-    place, used = folder / run.config.directory, run.generator()
-    make_folder(place)
-    write_record(place / "config.json", run.config.model_dump(mode="json"))
-    write_record(place / "env.json", run.environment())
-    if used is not None:
-        write_record(place / "generator.json", used._asdict())
-    with written_whole(place / PACKED_ROUNDS) as part:
-        part.write_bytes(gzip.compress(b"".join(line + b"\n" for line in lines), mtime=0))
-    write_record(place / "summary.json", run.summary())
-
-
-@lru_cache(maxsize=16)
-def _unpacked(path: Path, *state: int) -> tuple[Run, ...]:
-    contents, rest = _read_stream(path, read_bytes(path))
-    configs = [_checked_config(path, number, content) for number, content in enumerate(contents, 1)]
-    starts = accumulate((content["rounds"] or 0 for content in contents), initial=0)
-    rounds = PackedRounds(path, rest)
-    return tuple(
-        PackedRun(path / config.directory, config, content, None if content["rounds"] is None else rounds, start)
-        for config, content, start in zip(configs, contents, starts, strict=False)  # the last start is the end
-    )
-
-
-def _read_stream(path: Path, content: bytes) -> tuple[list[Record], bytes]:
-    """The records in the first stream of a file, and what comes after it."""
-    stream = lzma.LZMADecompressor(lzma.FORMAT_XZ)
-    try:
-        text = stream.decompress(content)
-        if not stream.eof:
-            raise ValueError("it ends too early")
-        return read_table(text), stream.unused_data
-    except (*FAULTS, lzma.LZMAError) as error:
-        raise damaged(path, error, READ_AGAIN) from None
-
-
-def _checked_config(path: Path, number: int, content: Record) -> RunConfig:
-    try:
-        if missing := KEYS - content.keys():
-            raise ValueError(f"{', '.join(sorted(missing))} is missing")
-        if not isinstance(content["rounds"], int | None):
-            raise ValueError("its rounds are not counted")
-        return RunConfig.model_validate(content["config"])
-    except ValueError as error:
-        raise damaged(path, f"run {number}: {str(error).splitlines()[0]}", READ_AGAIN) from None
-
-
-def _content(run: Run, rounds: list[Record] | None) -> Record:
-    config = run.config.model_dump(mode="json")
-    config["data"]["root"] = None
-    used = run.generator()
+def _row(run: Run) -> Record:
+    if isinstance(run, PackedRun):
+        return run.row
+    config, summary, used = run.config, run.summary(), run.generator()
+    written = read_record(run.path / "config.json")  # as it is: an earlier version may have other keys
+    written["data"]["root"] = None
     return {
-        "config": config,
-        "summary": run.summary(),
-        "environment": run.environment(),
-        "generator": None if used is None else list(used),
-        "rounds": None if rounds is None else len(rounds),
-    }
+        "fingerprint": config.fingerprint, "method": run.method, "label": config.label, "seed": config.seed,
+        "dataset": config.data.dataset, "protocol": config.data.protocol, "clients": config.partition.clients,
+        "alpha": config.partition.alpha, "policy": config.policy, "generator": config.generator,
+        "algorithm": config.algorithm, "start": config.model.weights, "accuracy": summary["accuracy"],
+        "config": json.dumps(written), "summary": json.dumps(summary), "environment": json.dumps(run.environment()),
+        "content": config.content.model_dump(), "used_generator": None if used is None else used._asdict(),
+    }  # fmt: skip
+
+
+def _known(value: Any) -> Any:
+    """A record without the fields that it did not have: in a column of structs they are null."""
+    if isinstance(value, dict):
+        return {key: _known(each) for key, each in value.items() if each is not None}
+    return [_known(each) for each in value] if isinstance(value, list) else value

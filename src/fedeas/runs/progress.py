@@ -37,7 +37,7 @@ def progress_of(run: Run) -> RunProgress:
     records = run.rounds()
     state = RunState.FINISHED if run.finished else RunState.RUNNING if is_held(run.path / LOCK) else RunState.STOPPED
     left = 0.0 if run.finished else seconds_left(records, run.config.rounds.total)
-    files = [file for name in MARKS if (file := run.path / name).exists()]
+    files = [file for name in MARKS if (file := run.path / name).exists()] or [run.path.parent]  # of packed runs
     changed = datetime.fromtimestamp(max(file.stat().st_mtime for file in files))
     return RunProgress(state, len(records), run.config.rounds.total, changed, left)
 

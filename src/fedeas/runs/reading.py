@@ -1,4 +1,4 @@
-"""Finished runs of several folders, from run directories and packed files."""
+"""Finished runs of several folders, from run directories and Parquet files."""
 
 from __future__ import annotations
 
@@ -8,25 +8,28 @@ from pathlib import Path
 from fedeas.core.errors import InputError
 from fedeas.core.files import PathLike
 from fedeas.core.log import log
-from fedeas.runs.packed import ENDING, unpack
-from fedeas.runs.store import Run, sound_runs
+from fedeas.runs.packed import unpack
+from fedeas.runs.store import PACKED_RUNS, Run, sound_runs
 
 NUMBERS = ("accuracy", "final", "peak", "total")
 NEEDED = {*NUMBERS, "window", "steps", "samples", "rounds_to_threshold", "gamma_hat", "images", "seconds"}
 
 
-def read_runs(*folders: PathLike) -> Iterator[Run]:
-    """The finished runs in these folders and their subfolders: run directories, and files of many packed runs.
+def read_runs(*places: PathLike) -> Iterator[Run]:
+    """The finished runs in Parquet files, and in folders and their subfolders: run directories, and Parquet files.
 
-    A run that is damaged or of another version is left out with a warning. A folder that is given twice is read once.
+    In a folder, a run that is damaged is left out with a warning. A place that is given twice is read once.
     """
-    for folder in {Path(folder).resolve(): Path(folder) for folder in folders}.values():
-        for path in sorted([*folder.glob(f"*{ENDING}"), *folder.glob(f"[!.]*/*{ENDING}")]):
+    for place in {Path(place).resolve(): Path(place) for place in places}.values():
+        if place.suffix == PACKED_RUNS:
+            yield from unpack(place)
+            continue
+        for path in sorted([*place.glob(f"*{PACKED_RUNS}"), *place.glob(f"[!.]*/*{PACKED_RUNS}")]):
             try:
                 yield from unpack(path)
             except InputError as error:
                 log.warning("left out: %s", error)
-        found = sorted([*folder.glob("*/summary.json"), *folder.glob("[!.]*/*/summary.json")])
+        found = sorted([*place.glob("*/summary.json"), *place.glob("[!.]*/*/summary.json")])
         yield from sound_runs([path.parent for path in found], _check_summary)
 
 

@@ -1,9 +1,8 @@
 """Run directories: config, records of rounds, checkpoint and summary of a run.
 
 ``runs/<label>-<fingerprint8>/`` holds ``config.json``, ``env.json``, ``generator.json``, ``allocation.npz``,
-``server-training.json`` (if the server trains before the first round), ``rounds.jsonl`` (a line for each round,
-appended as it ends), ``images.jsonl`` (how many images were in the bank when clients first asked),
-``checkpoint.safetensors`` and ``summary.json``, which is written last: its presence means *done*.
+``rounds.jsonl`` (a line for each round, appended as it ends), ``images.jsonl`` (how many images were in the bank when
+clients first asked), ``checkpoint.safetensors`` and ``summary.json``, which is written last: its presence means *done*.
 """
 
 from __future__ import annotations
@@ -20,7 +19,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedeas.config import RunConfig
+from fedeas.config.recorded import recorded_config
+from fedeas.config.run import RunConfig
+from fedeas.config.sections import ContentConfig
 from fedeas.core.errors import FedEASError, InputError, RunError
 from fedeas.core.files import PathLike, append_line, make_folder, written_whole
 from fedeas.core.foreign_text import for_html
@@ -49,7 +50,8 @@ from fedeas.planning.named_table import import_pandas
 from fedeas.runs.summary_check import summary_problem
 
 ROUNDS, PACKED_ROUNDS, IMAGES = "rounds.jsonl", "rounds.jsonl.gz", "images.jsonl"
-SERVER_TRAINING = "server-training.json"
+PACKED_RUNS = ".parquet"
+"""Ends the name of a file with many finished runs; see `fedeas.runs.packed`."""
 LOCK = ".lock"
 MARKS = ("config.json", ROUNDS, PACKED_ROUNDS, "summary.json")
 """Files that show that a folder is a run directory, damaged or not."""
@@ -80,6 +82,16 @@ class Run:
         """The same for all seeds of a method, whatever version of data, weights or code they used."""
         return self.config.unpinned.method
 
+    @cached_property
+    def seed(self) -> int:
+        """The seed."""
+        return self.config.seed
+
+    @property
+    def content(self) -> ContentConfig:
+        """Digests of data, weights and code."""
+        return self.config.content
+
     @property
     def checkpoint(self) -> Path:
         """Path of the checkpoint, which holds the state of server and clients."""
@@ -103,11 +115,6 @@ class Run:
         if missing := set(UsedGenerator._fields) - content.keys():
             raise damaged(path, f"{', '.join(sorted(missing))} is missing", REMEDY)
         return UsedGenerator(*(str(content[name]) for name in UsedGenerator._fields))
-
-    def server_training(self) -> Record | None:
-        """What the server trained before the first round: images, steps and seconds; None if it did not."""
-        path = self.path / SERVER_TRAINING
-        return read_record(path, REMEDY) if path.exists() else None
 
     @property
     def has_rounds(self) -> bool:
@@ -170,7 +177,7 @@ class Run:
 
     def check(self) -> None:
         """Read everything but the tensors of the checkpoint; an `InputError` names the first file that is damaged."""
-        self.environment(), self.generator(), self.server_training(), self.rounds(), self.noted_images()
+        self.environment(), self.generator(), self.rounds(), self.noted_images()
         if self.finished and (problem := summary_problem(self.summary())):
             raise damaged(self.path / "summary.json", problem, REMEDY)
         if not self.finished and self.checkpoint.exists():
@@ -222,34 +229,17 @@ class Run:
 
     @property
     def is_outdated(self) -> bool:
-        """Whether the names of its weights and generator stand for other content now; not if nothing has that name."""
-        try:
-            weights = content_of_start(self.config.model.weights).get("weights", "")
-            generator = content_digest(self.config.generator, self.config.data.dataset)
-        except InputError:
-            return False
-        now_and_then = (weights, self.config.content.weights), (generator, self.config.content.generator)
-        return any(now and then and now != then for now, then in now_and_then)
+        """Whether the name of its initial weights or of its generator stands for other content now."""
+        return self._has_other_start or self._has_other_generator
 
-    def copy_to(self, folder: PathLike) -> Path:
-        """Copy a finished run into a folder, without its plan, its tensors and the place of its data."""
-        if not self.finished:
-            raise InputError(f"{self.path}: not finished; there is no result to keep yet")
-        copy, used = Path(folder) / self.config.directory, self.generator()
-        if copy.resolve() == self.path.resolve():
-            return copy
-        content = self.config.model_dump(mode="json")
-        content["data"]["root"] = None
-        make_folder(copy)
-        write_record(copy / "config.json", content)
-        if self.has_rounds and (lines := [line_of(record).encode() + b"\n" for record in self.rounds()]):
-            with written_whole(copy / PACKED_ROUNDS) as part:
-                part.write_bytes(gzip.compress(b"".join(lines), mtime=0))  # the same lines, the same bytes
-        records = {"env": self.environment(), "generator": used._asdict() if used else {}, "summary": self.summary()}
-        for name, record in records.items():
-            if record:
-                write_record(copy / f"{name}.json", record)
-        return copy
+    @property
+    def _has_other_start(self) -> bool:
+        return _is_other(self.content.weights, lambda: content_of_start(self.config.model.weights).get("weights", ""))
+
+    @property
+    def _has_other_generator(self) -> bool:
+        config = self.config
+        return _is_other(self.content.generator, lambda: content_digest(config.generator, config.data.dataset))
 
     def write_json(self, name: str, content: Record) -> None:
         """Write ``config.json``, ``env.json`` or ``summary.json``, whole or not at all."""
@@ -286,8 +276,10 @@ class RunStore:
         make_folder(run.path)
         if not (run.path / "config.json").exists():
             run.write_json("config.json", config.model_dump(mode="json"))
-        elif read_run(run.path).config.fingerprint != config.fingerprint:
+        elif (there := read_run(run.path)).config.fingerprint != config.fingerprint:
             raise InputError(f"{run.path}: holds another run; move it away")
+        elif there.config.is_old and not there.finished:
+            raise InputError(f"{run.path}: version 0.1 began this run, and this version cannot resume it; move it away")
         return run
 
     def folders(self) -> list[Path]:
@@ -304,7 +296,7 @@ def read_run(path: PathLike) -> Run:
     file = Path(path) / "config.json"
     try:
         content = parsed(file, file.read_bytes(), REMEDY)
-        return Run(Path(path), RunConfig.model_validate(content))
+        return Run(Path(path), recorded_config(content))
     except (FileNotFoundError, NotADirectoryError):
         holds = f"; it holds some: {path}/*" if any(Path(path).glob("*/config.json")) else ""
         raise InputError(f"{path}: not a run directory, config.json is missing{holds}") from None
@@ -350,6 +342,15 @@ def _unzipped_lines(path: Path) -> list[bytes]:
         return gzip.decompress(read_bytes(path)).split(b"\n")[:-1]
     except (OSError, EOFError, zlib.error) as error:
         raise damaged(path, error, REMEDY) from None
+
+
+def _is_other(then: str, now: Callable[[], str]) -> bool:
+    """Whether a part has another digest now; not if nothing has its name."""
+    try:
+        found = now()
+    except InputError:
+        return False
+    return bool(then and found and then != found)
 
 
 def trained(record: Record) -> list[int]:

@@ -13,10 +13,10 @@ from torch import Tensor
 
 from fedeas.algorithms import FedAvg
 from fedeas.algorithms.base import MODEL, Arrays, Fleet, Reply, model_arrays
-from fedeas.config import TrainConfig
+from fedeas.config.sections import EngineConfig, TrainConfig
 from fedeas.core.errors import FedEASError
 from fedeas.data.client import ClientData, Normaliser
-from fedeas.fast.fusion import FusionEngine
+from fedeas.fast import gpu_engine
 from fedeas.federation.engines.base import Task
 from fedeas.federation.engines.local import LocalEngine
 from fedeas.federation.rounds import set_up
@@ -54,7 +54,7 @@ def _check_laws(algorithm: FedAvg) -> None:
 def _check_stacked(algorithm: FedAvg) -> None:
     """Clients that train as one stacked model reply as those that train one after the other."""
     worker = _worker(algorithm)
-    stacked = FusionEngine(worker, SHAPE, NORMALISE, max(SIZES), len(SIZES))
+    stacked = gpu_engine(worker, SHAPE, NORMALISE, max(SIZES), EngineConfig(name="fused"), len(SIZES))
     with closing(LocalEngine(worker)) as one_by_one, closing(stacked):
         expected, found = (_first_replies(algorithm, engine) for engine in (one_by_one, stacked))
     for ours, theirs in zip(expected, found, strict=True):

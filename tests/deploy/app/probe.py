@@ -1,8 +1,7 @@
-"""A Flower app that says in which process it runs, and that can die, hang and fail."""
+"""A Flower app that says in which process it runs, and that can fail."""
 
 import json
 import os
-import sys
 import time
 from pathlib import Path
 
@@ -13,9 +12,6 @@ from flwr.serverapp import ServerApp
 LIMIT = 600
 """Seconds that only a hang takes."""
 
-IMPORTED_IN = os.getpid()
-PRELOADED = "colorsys" in sys.modules  # nothing else imports it
-
 server = ServerApp()
 client = ClientApp()
 
@@ -24,26 +20,10 @@ client = ClientApp()
 def who(message, context):
     about = {
         "pid": os.getpid(),
-        "parent": os.getppid(),
-        "imported in": IMPORTED_IN,
-        "preloaded": PRELOADED,
         "node config": json.dumps(context.node_config),
         "node id": context.node_id,
     }
     return Message(RecordDict({"about": ConfigRecord(about)}), reply_to=message)
-
-
-@client.query("die")
-def die(message, context):
-    os._exit(17)
-
-
-@client.query("hang")
-def hang(message, context):
-    """Only the second node: the first answers."""
-    if context.node_config["partition-id"] == 1:
-        time.sleep(LIMIT)
-    return who(message, context)
 
 
 @client.query("fail")

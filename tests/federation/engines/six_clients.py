@@ -44,7 +44,7 @@ def trained(engine, rounds=2, participants=4, start=0, server=None):
         server = own.algorithm.init(own.model, Fleet(np.array(SIZES), 3))
         server = set_up(own.algorithm, engine, server, len(SIZES))
     schedule = Schedule(rounds, len(SIZES), participants, 0, start=start)
-    return federate(own.algorithm, engine, server, schedule, lambda state: dict)
+    return federate(own.algorithm, engine, server, schedule, lambda state: {})
 
 
 def assert_same(one, other):

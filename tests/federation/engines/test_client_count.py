@@ -7,7 +7,7 @@ import pytest
 from federation.engines.six_clients import SHAPE, SIZES, normaliser, trained, worker
 from rich.progress import Progress
 
-from fedeas.cli.runs import PlainLines, RoundBar
+from fedeas.cli.progress import PlainLines, RoundBar
 from fedeas.fast.fusion import FusionEngine
 from fedeas.fast.lanes import LanesEngine
 from fedeas.federation.engines.local import LocalEngine

@@ -14,8 +14,8 @@ from flwr.serverapp import ServerApp
 
 from fedeas.config import load_config
 from fedeas.flower import app as flower_app
-from fedeas.flower.engine import header_of
-from fedeas.flower.printed_log import print_log
+from fedeas.flower.run_errors import print_log
+from fedeas.flower.wire import header_of
 from fedeas.runs.store import RunStore
 
 server = ServerApp()

@@ -29,6 +29,11 @@ def possible():
         subprocess.run(["sh", "-c", f"ip netns del {name}"], check=False, capture_output=True)
 
 
+def _before(folder):
+    """The search path of Python modules, with this folder first."""
+    return os.pathsep.join(filter(None, (folder, os.environ.get("PYTHONPATH"))))
+
+
 class Hosts:
     """Hosts on one switch; the first one is also called server.example.org."""
 
@@ -55,6 +60,7 @@ class Hosts:
             home = self.folder / name / "srv" / "fedeas"
             (home / "keys").mkdir(parents=True)
             (home / "venv").symlink_to(sys.prefix)
+            (home / "source").symlink_to(HERE.parents[2])
             (self.folder / name / "hosts").write_text(known)
 
     def _connect(self, name, port):
@@ -76,7 +82,8 @@ class Hosts:
     def run(self, name, command):
         """Run a command on a host; return its exit code and what it printed."""
         path = f"{HERE / 'programs'}:/srv/fedeas/venv/bin:{os.environ['PATH']}"
-        known = {"PATH": path, "UNITS": str(UNITS), "HOSTS": str(self.folder), "FEDEAS_CACHE": "/srv/fedeas/cache"}
+        known = {"PATH": path, "UNITS": str(UNITS), "HOSTS": str(self.folder), "FEDEAS_CACHE": "/srv/fedeas/cache",
+                 "FLWR_HOME": "/srv/fedeas/flower", "PYTHONPATH": _before("/srv/fedeas/source")}  # fmt: skip
         enter = ["ip", "netns", "exec", self._space(name), "unshare", "--mount", str(HERE / "enter")]
         done = subprocess.run(
             [*enter, str(self.folder / name), command], env={**os.environ, **known}, stdout=subprocess.PIPE,

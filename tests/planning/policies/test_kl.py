@@ -1,4 +1,4 @@
-"""KL against brute force, its certificate, and what its target means."""
+"""KL against brute force, and its certificate."""
 
 from itertools import product
 
@@ -12,10 +12,8 @@ from strategies import label_counts
 from fedeas import KL, FedEAS, FullBalance, LabelCounts, PolicyError, Uniform
 from fedeas.planning.counts import Allocation
 from fedeas.planning.policies.prices import FINE, fine_total
-from fedeas.planning.policies.targets import target_shares
 from reproduction.published import example_counts
 
-targets = st.sampled_from(["uniform", "global"])
 smoothings = st.sampled_from([0.01, 0.5, 1.0, 3.0])
 
 
@@ -27,33 +25,31 @@ def every_allocation(shape, total):
             yield np.array([*first, total - sum(first)]).reshape(shape)
 
 
-@given(label_counts(), targets, smoothings, st.integers(0, 60))
-def test_the_divergence_is_that_of_scipy(counts, target, smoothing, budget):
-    policy = KL(budget=budget, target=target, smoothing=smoothing)
+@given(label_counts(), smoothings, st.integers(0, 60))
+def test_the_divergence_is_that_of_scipy(counts, smoothing, budget):
+    policy = KL(budget=budget, smoothing=smoothing)
     plan = policy.allocate(counts)
     after = counts.n + plan.n + smoothing
-    wanted = target_shares(counts, target)
-    apart = [entropy(wanted, row / row.sum()) for row in after]
+    apart = [entropy(np.full(counts.num_classes, 1 / counts.num_classes), row / row.sum()) for row in after]
     assert policy.divergence(counts, plan) == pytest.approx(float(counts.weights @ apart), abs=1e-12)
 
 
 @settings(max_examples=60)
-@given(st.lists(st.lists(st.integers(0, 6), min_size=2, max_size=2), min_size=2, max_size=2), targets, smoothings,
+@given(st.lists(st.lists(st.integers(0, 6), min_size=2, max_size=2), min_size=2, max_size=2), smoothings,
        st.integers(0, 5))  # fmt: skip
-def test_no_allocation_is_better_than_the_certificate_says(rows, target, smoothing, budget):
+def test_no_allocation_is_better_than_the_certificate_says(rows, smoothing, budget):
     if any(sum(row) == 0 for row in rows):
         return
-    counts, policy = LabelCounts(rows), KL(budget=budget, target=target, smoothing=smoothing)
+    counts, policy = LabelCounts(rows), KL(budget=budget, smoothing=smoothing)
     plan = policy.allocate(counts)
     reached = [policy.divergence(counts, Allocation(n, "any")) for n in every_allocation((2, 2), budget)]
     assert min(reached) >= policy.divergence(counts, plan) - plan.gap - 1e-12
     assert plan.gap >= -1e-15
 
 
-@pytest.mark.parametrize("target", ["uniform", "global"])
 @pytest.mark.parametrize("budget", [1_000, 13_437, 100_000, 1_000_000])
-def test_for_a_real_federation_the_certificate_is_tight(target, budget):
-    counts, policy = example_counts(), KL(budget=budget, target=target)
+def test_for_a_real_federation_the_certificate_is_tight(budget):
+    counts, policy = example_counts(), KL(budget=budget)
     plan = policy.allocate(counts)
     assert plan.total == budget
     assert plan.gap <= 2e-4 * policy.divergence(counts)
@@ -74,22 +70,13 @@ def test_with_the_budget_of_full_balance_every_client_is_balanced(counts, smooth
     assert np.array_equal(policy.allocate(counts).n, FullBalance().allocate(counts).n)
 
 
-def test_the_global_target_leaves_a_long_tail_as_it_is():
-    tail = LabelCounts([[1000, 100, 10], [1000, 100, 10]])
-    skewed = LabelCounts([[1000, 0, 10], [1000, 200, 10]])
-    assert KL(budget=0, target="global").divergence(tail) == pytest.approx(0, abs=1e-3)
-    plan = KL(budget=50, target="global").allocate(skewed).n
-    assert plan[0, 1] == 50
-    assert KL(budget=50).allocate(skewed).n[0, 1] < 50
-
-
-@given(label_counts(), targets, st.integers(0, 40), st.integers(0, 40))
-def test_more_samples_never_take_any_away_by_more_than_rounding(counts, target, budget, more):
-    one, other = (KL(budget=each, target=target).allocate(counts).n for each in (budget, budget + more))
+@given(label_counts(), st.integers(0, 40), st.integers(0, 40))
+def test_more_samples_never_take_any_away_by_more_than_rounding(counts, budget, more):
+    one, other = (KL(budget=each).allocate(counts).n for each in (budget, budget + more))
     assert (one - other).max() <= 1
 
 
-@pytest.mark.parametrize("wrong", [{"target": "mine"}, {"smoothing": 0}, {"smoothing": -1.0}])
+@pytest.mark.parametrize("wrong", [{"smoothing": 0}, {"smoothing": -1.0}])
 def test_what_makes_no_sense_is_refused(wrong):
     with pytest.raises(PolicyError):
         KL(budget=3, **wrong)

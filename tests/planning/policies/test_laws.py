@@ -12,7 +12,6 @@ from fedeas import (
     BySize,
     CostAware,
     FedEAS,
-    Feedback,
     FullBalance,
     Greedy,
     LabelCounts,
@@ -21,7 +20,6 @@ from fedeas import (
     Optimal,
     PolicyError,
     Pool,
-    RoundBias,
     Uniform,
     parse_policy,
 )
@@ -40,20 +38,18 @@ local_policies = st.one_of(
     st.just(FullBalance()),
     st.just(NoGeneration()),
 )
-budgeted_kinds = st.sampled_from([Uniform, MissingOnly, BySize, Greedy, Optimal, KL, RoundBias, Feedback])
+budgeted_kinds = st.sampled_from([Uniform, MissingOnly, BySize, Greedy, Optimal, KL])
 budgets = st.integers(0, 60)
 pools = st.builds(Pool, distinct=budgets, fill=st.sampled_from(["mean", "max"]))
 budgeted = st.builds(lambda kind, budget: kind(budget=budget), budgeted_kinds, budgets)
-targeted_kinds = st.sampled_from([Greedy, Optimal, KL, RoundBias, Feedback])
-targeted = st.builds(lambda kind, budget: kind(budget=budget, target="global"), targeted_kinds, budgets)
-any_policy = st.one_of(local_policies, budgeted, targeted, pools)
+any_policy = st.one_of(local_policies, budgeted, pools)
 
 
 def has_room(policy, counts):
     return not (isinstance(policy, MissingOnly) and policy.budget and (counts.n > 0).all())
 
 
-@pytest.mark.parametrize("kind", [Greedy, Optimal, KL, RoundBias, Feedback])
+@pytest.mark.parametrize("kind", [Greedy, Optimal, KL])
 def test_a_budget_that_is_too_large_to_search_is_refused_in_words_for_all_policies(kind):
     with pytest.raises(PolicyError, match=r"^a budget can be at most .* lower it"):
         kind(budget=10**14).allocate(LabelCounts([[3, 1], [0, 4]]))
@@ -71,8 +67,6 @@ def test_every_policy_is_tested():
         Greedy,
         Optimal,
         KL,
-        RoundBias,
-        Feedback,
         Pool,
     }
     assert covered == set(POLICIES.values())
@@ -121,11 +115,6 @@ def test_law_2_exact_spend(kind, budget, counts):
             policy.allocate(counts)
 
 
-@given(targeted, label_counts())
-def test_law_2_exact_spend_towards_the_global_shares(policy, counts):
-    assert policy.allocate(counts).total == policy.budget
-
-
 @given(budgeted_kinds, betas, label_counts())
 def test_law_2_a_policy_as_budget_is_the_matched_protocol(kind, beta, counts):
     fedeas = FedEAS(beta)
@@ -142,7 +131,7 @@ def test_the_iid_limit_generates_nothing(clients, classes, each, beta):
     policies = [FedEAS(beta), FedEAS(beta, fill="all"), FullBalance(), CostAware(price=beta), NoGeneration()]
     for policy in policies:
         assert policy.allocate(balanced).total == 0
-    for kind in (Uniform, MissingOnly, BySize, Greedy, Optimal, KL, RoundBias, Feedback):
+    for kind in (Uniform, MissingOnly, BySize, Greedy, Optimal, KL):
         assert kind(budget=FedEAS(beta)).allocate(balanced).total == 0
 
 
@@ -153,7 +142,7 @@ def test_the_order_of_classes_does_not_change_what_searches_remove(kind, budget,
     assert squares[0] == squares[1]
 
 
-@pytest.mark.parametrize("kind", [Uniform, MissingOnly, BySize, Greedy, Optimal, KL, RoundBias, Feedback])
+@pytest.mark.parametrize("kind", [Uniform, MissingOnly, BySize, Greedy, Optimal, KL])
 @pytest.mark.parametrize("budget", [-1, 2.5, True, "many", None])
 def test_impossible_budgets_are_refused(kind, budget):
     with pytest.raises(PolicyError, match="budget must be"):

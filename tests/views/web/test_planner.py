@@ -27,7 +27,6 @@ from fedeas import (
     Optimal,
     PolicyError,
     Pool,
-    RoundBias,
     Uniform,
     imbalance,
     imbalance_removed,
@@ -94,43 +93,16 @@ def test_policies_at_one_budget_have_their_own_results(app):
         assert app.metric[1].value == f"{imbalance_removed(counts, policy(budget=5000).allocate(counts)):.2%}"
 
 
-CHANGED = [
-    (Greedy, {"target": "global"}),
-    (RoundBias, {"participation": 0.35, "target": "global"}),
-    (Pool, {"fill": "max"}),
-]
-
-
-@pytest.mark.parametrize(("kind", "options"), CHANGED)
-def test_what_is_chosen_for_a_policy_is_planned_and_stands_in_the_command(app, kind, options):
-    app.selectbox(key="policy").set_value(kind.name()).run()
-    assert app.code[0].value == f"fedeas plan --example --policy {kind.name()} --beta 12"
-    for field, value in options.items():
-        box = app.number_input if field == "participation" else app.selectbox
-        box(key=field).set_value(value).run()
-    plan = kind(FedEAS(beta=12), **options).allocate(example_counts())
+def test_what_is_chosen_for_a_pool_is_planned_and_stands_in_the_command(app):
+    assert "fill" not in {box.key for box in app.selectbox}
+    app.selectbox(key="policy").set_value("pool").run()
+    assert app.code[0].value == "fedeas plan --example --policy pool --beta 12"
+    app.selectbox(key="fill").set_value("max").run()
+    plan = Pool(FedEAS(beta=12), fill="max").allocate(example_counts())
     assert total(app) == plan.generated
     assert app.metric[1].value == f"{imbalance_removed(example_counts(), plan):.2%}"
     command = shlex.split(app.code[0].value)
     assert choose_policy(command[command.index("--policy") + 1], Limits(beta=12)).spec == plan.policy
-
-
-def test_a_policy_offers_what_it_has_and_keeps_what_was_chosen_for_another(app):
-    def offered():
-        return {box.key for box in (*app.selectbox, *app.number_input)} & {"target", "fill", "participation"}
-
-    assert offered() == set()
-    for name, fields in {
-        "round-bias": {"participation", "target"},
-        "pool": {"fill"},
-        "uniform": set(),
-        "kl": {"target"},
-    }.items():
-        app.selectbox(key="policy").set_value(name).run()
-        assert offered() == fields
-    app.selectbox(key="target").set_value("global").run()
-    app.selectbox(key="policy").set_value("optimal").run()
-    assert app.selectbox(key="target").value == "global"
 
 
 def test_images_that_clients_share_are_counted_once(app):
@@ -212,11 +184,9 @@ def test_a_drawn_federation_is_planned(app):
     assert app.code[0].value.startswith("fedeas partition cifar10 --clients 7 --alpha 0.1 --seed 3 --out counts.csv\n")
 
 
-@pytest.mark.parametrize(
-    ("policy", "options"), [*((name, {}) for name in POLICIES), *((kind.name(), given) for kind, given in CHANGED)]
-)
-def test_every_policy_has_words_a_command_and_a_config(policy, options, tmp_path):
-    choice = Choice(policy, Limits(total=700), options=options)
+@pytest.mark.parametrize(("policy", "fill"), [*((name, "mean") for name in POLICIES), ("pool", "max")])
+def test_every_policy_has_words_a_command_and_a_config(policy, fill, tmp_path):
+    choice = Choice(policy, Limits(total=700), fill=fill)
     chosen = choice.resolved(COUNTS)
     data = {"data": {"dataset": "digits"}}
     federation = sources.CountSource("mine", COUNTS, str(tmp_path / "counts.csv"), config=data)
@@ -224,7 +194,7 @@ def test_every_policy_has_words_a_command_and_a_config(policy, options, tmp_path
     (tmp_path / "run.toml").write_text(run_config(federation, chosen))
     config = load_config(tmp_path / "run.toml")
     assert config.policy == chosen.spec
-    assert {name: getattr(chosen, name) for name in options} == options
+    assert policy != "pool" or chosen.fill == fill
     assert config.generator.startswith("shared(") == (policy == "pool")
     with pytest.raises(SystemExit):
         main([*shlex.split(downloads.commands(federation, choice))[1:], "--out", str(tmp_path / "plan.json")])

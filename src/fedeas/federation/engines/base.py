@@ -45,23 +45,10 @@ class Engine:
     """Lets clients do a task and collects their replies. By default, nothing has to be kept or closed."""
 
     count: ClientCount
-    overlaps = False
-    """Whether `map` calls `work_meanwhile` while the clients train."""
-    meanwhile: Callable[[], None] | None = None
-    """Work for the host, to be done once: reading the results of the round before."""
 
     def map(self, task: Task, broadcast: Arrays, clients: Sequence[int], round: int) -> list[Reply]:
-        """Do the task; the clients' replies in the order of client ids. A client may have no reply.
-
-        If the engine overlaps, clients may still train on the GPU: metrics are then awaited.
-        """
+        """Do the task; the clients' replies in the order of client ids. A client may have no reply."""
         raise NotImplementedError
-
-    def work_meanwhile(self) -> None:
-        """Do the work of `meanwhile`, unless it is done."""
-        work, self.meanwhile = self.meanwhile, None
-        if work is not None:
-            work()
 
     def client_states(self) -> dict[int, Arrays]:
         """The clients' states between rounds, for a checkpoint; empty if clients store them themselves."""

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 
 from fedeas.algorithms.base import Arrays, Reply
-from fedeas.config import EngineConfig
+from fedeas.config.sections import EngineConfig
 from fedeas.core.devices import torch_threads
 from fedeas.core.log import log
 from fedeas.data.client import ClientData

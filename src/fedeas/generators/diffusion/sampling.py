@@ -18,13 +18,12 @@ from fedeas.core.devices import available_precision
 from fedeas.core.digests import json_digest
 from fedeas.core.errors import InputError
 from fedeas.core.log import log
+from fedeas.generators.acceleration import captured, load_kernels
 from fedeas.generators.base import Shape
-from fedeas.generators.diffusion.fused import FusedNetwork, can_fuse
 from fedeas.generators.diffusion.noise import DeviceNoise
 from fedeas.generators.diffusion.presets import NOISE_LEVELS, Network
 from fedeas.generators.diffusion.weights import Weights
 from fedeas.generators.memory import in_batches
-from fedeas.gpu.cuda_graphs import Captured
 
 Solver = Literal["dpm", "dpm-snr", "ddim", "ddpm"]
 Precision = Literal["auto", "fp32", "bf16"]
@@ -138,12 +137,13 @@ class DiffusionGenerator:
         network: Any = nn.Module.to(self.weights.build(), self.device, self._dtype)
         network = network.to(memory_format=torch.channels_last)
         called = torch.compile(network, dynamic=False) if self.compiled else self._fused(network)
-        return Captured(lambda *arguments: self._predict(called, *arguments), self.device, pure=True)
+        return captured(lambda *arguments: self._predict(called, *arguments), self.device, pure=True)
 
     def _fused(self, network: nn.Module) -> Any:
         """The network in fewer kernels, if these are available: on a GPU, in bf16."""
-        suits = self.device.type == "cuda" and self.precision == "bf16" and can_fuse(network)
-        return FusedNetwork(network) if suits else network
+        suits = self.device.type == "cuda" and self.precision == "bf16"
+        denoiser = load_kernels("denoiser") if suits else None
+        return denoiser.FusedNetwork(network) if denoiser is not None and denoiser.can_fuse(network) else network
 
     def _predict(self, network: Any, sample: Tensor, level: Tensor, classes: Tensor) -> Tensor:
         sample = sample.to(self._dtype)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +20,12 @@ from fedeas.core.errors import InputError
 from fedeas.core.log import log
 from fedeas.core.provenance import Seen, data_digest
 from fedeas.core.tensor_files import described, read_tensors, write_tensors
+from fedeas.core.timing import seconds_of
+from fedeas.generators.acceleration import captured
 from fedeas.generators.base import checked_address, shape_of
 from fedeas.generators.diffusion.presets import NOISE_LEVELS, Preset
 from fedeas.generators.diffusion.weights import Weights, half
 from fedeas.generators.memory import as_memory_allows
-from fedeas.gpu.cuda_graphs import Captured
-from fedeas.gpu.timing import seconds_of
 
 CLASSES = "class_embedding.weight"
 """The vectors of the classes, and at last that of "no class"."""
@@ -190,8 +190,8 @@ class Trainer:
         if numbers["batch"] != self.batch:
             self.batch, self._step = numbers["batch"], self._captured()
 
-    def _captured(self) -> Captured:
-        return Captured(self._one_step, self.device, (self.random,))
+    def _captured(self) -> Callable[[], Tensor]:
+        return captured(self._one_step, self.device, (self.random,))
 
     def _one_step(self) -> Tensor:
         self.optimiser.zero_grad(set_to_none=True)

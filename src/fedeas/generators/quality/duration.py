@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import torch
 
+from fedeas.core.timing import seconds_of
 from fedeas.generators.base import Generator, Images, image_index, shape_of
 from fedeas.generators.quality.classifier import Classifier, recipe_for, suited_judge
 from fedeas.generators.quality.metrics import CHECK_CLIENT, nearest
-from fedeas.gpu.timing import seconds_of
 
 FEW = 64
 """Images of a part that is timed. A GPU trains on so few in less time than it takes to set the training up."""

@@ -6,12 +6,10 @@ from fedeas.planning.policies.base import AllocationPolicy, Budget, Policy, chec
 from fedeas.planning.policies.baselines import BySize, FullBalance, MissingOnly, NoGeneration, Uniform
 from fedeas.planning.policies.cost_aware import CostAware
 from fedeas.planning.policies.fedeas import FedEAS
-from fedeas.planning.policies.feedback import Feedback
 from fedeas.planning.policies.greedy import Greedy
 from fedeas.planning.policies.kl import KL
 from fedeas.planning.policies.optimal import CertifiedAllocation, Optimal
 from fedeas.planning.policies.pool import Pool, SharedAllocation
-from fedeas.planning.policies.round_bias import RoundBias
 
 POLICIES: dict[str, type[Policy]] = {
     policy.name(): policy
@@ -23,8 +21,6 @@ POLICIES: dict[str, type[Policy]] = {
         Greedy,
         Optimal,
         KL,
-        RoundBias,
-        Feedback,
         Pool,
         CostAware,
         FullBalance,
@@ -47,8 +43,8 @@ def parse_policy(text: str) -> Policy:
 def policy_class(text: str) -> type[Policy]:
     """The class of the policy that a spec describes, which may be a user's own.
 
-    >>> policy_class("Round_Bias(participation=0.5)").__name__
-    'RoundBias'
+    >>> policy_class("Cost_Aware(price=0.5)").__name__
+    'CostAware'
     """
     name = read_call(text, POLICIES, "policy").name
     return POLICIES.get(name) or find_class(name, "policy", Policy)
@@ -57,7 +53,7 @@ def policy_class(text: str) -> type[Policy]:
 def lacks_budget(text: str) -> bool:
     """Whether a policy takes a budget that its spec leaves out.
 
-    >>> lacks_budget("kl"), lacks_budget("kl(target=global)"), lacks_budget("kl(budget=5)"), lacks_budget("fedeas")
+    >>> lacks_budget("kl"), lacks_budget("kl(smoothing=2)"), lacks_budget("kl(budget=5)"), lacks_budget("fedeas")
     (True, True, False, False)
     """
     field = policy_class(text).budget_field
@@ -96,7 +92,6 @@ __all__ = [
     "CertifiedAllocation",
     "CostAware",
     "FedEAS",
-    "Feedback",
     "FullBalance",
     "Greedy",
     "MissingOnly",
@@ -104,7 +99,6 @@ __all__ = [
     "Optimal",
     "Policy",
     "Pool",
-    "RoundBias",
     "SharedAllocation",
     "Uniform",
     "lacks_budget",

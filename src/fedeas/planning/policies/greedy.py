@@ -13,8 +13,6 @@ from fedeas.core.arrays import FloatArray, IntArray
 from fedeas.planning.counts import Allocation, LabelCounts
 from fedeas.planning.policies.base import samples_in
 from fedeas.planning.policies.baselines import Budgeted
-from fedeas.planning.policies.stepping import LEAST_GAIN, Steps, next_samples
-from fedeas.planning.policies.targets import Target, target_shares
 from fedeas.planning.policies.waterfill import Waterfill, check_searchable
 
 # Prices closer than this (relatively) are compared exactly; float gains have errors of about 1e-15.
@@ -31,24 +29,17 @@ class Greedy(Budgeted):
     until nearly the whole budget is spent. Only the last few samples, those within rounding error of the final price,
     are placed one by one with rational numbers.
 
-    Args:
-        target: the shares that each client should have: equal ones, or those of all real samples together (``global``),
-            which leaves a long tail as it is.
-
     >>> Greedy(budget=4).allocate(LabelCounts([[6, 1, 1], [2, 2, 1]])).n
     array([[0, 2, 2],
            [0, 0, 0]])
     """
 
-    target: Target = "uniform"
     description: ClassVar[str] = "One image after the other where it helps most. Needs the counts of all clients."
 
     def allocate(self, counts: LabelCounts) -> Allocation:
         """Spend the budget by falling gain."""
         total = samples_in(self.budget, counts)
         check_searchable(total)
-        if self.target == "global":
-            return Allocation(in_steps(counts, target_shares(counts, self.target), total), self.spec)
         curves = Waterfill(counts, total)
         surplus = total - int(curves.demand.sum())
         if surplus >= 0:
@@ -57,56 +48,6 @@ class Greedy(Budgeted):
         else:
             samples = by_falling_gain(curves, total)
         return Allocation(curves.fill(samples), self.spec)
-
-
-def in_steps(counts: LabelCounts, shares: FloatArray, total: int) -> IntArray:
-    """The same as `one_by_one`, quicker: clients take their samples above a price together, and the last ones in turn.
-
-    Before the first sample that is worth a price or less is placed, every client goes on until its own next sample is
-    worth no more than the price, whatever the others do.
-    """
-    trial = Steps(counts, counts.weights, shares)
-    price = trial.spend(total, LEAST_GAIN * float(trial.gains.max()))
-    steps = Steps(counts, counts.weights, shares)
-    rest = total - steps.take_above(price, total)
-    return steps.samples + one_by_one(counts, shares, rest, steps.samples)
-
-
-def one_by_one(
-    counts: LabelCounts,
-    shares: FloatArray,
-    total: int,
-    before: IntArray,
-    importance: FloatArray | None = None,
-    weights: FloatArray | None = None,
-) -> IntArray:
-    """Place samples one after the other where |q_k - t|^2 p_k falls fastest, for shares t of a target.
-
-    A client's next sample is of the class that lacks most, and a heap finds the next client. `before` are samples that
-    are there already. Gains are multiplied by the `importance` of their class, if given; `weights` are the p_k, by
-    default those of these clients alone.
-    """
-    start = counts.n + before
-    after, weights = start.astype(np.float64), counts.weights if weights is None else weights
-
-    def next_sample(client: int) -> tuple[float, int, int]:
-        if importance is None:
-            (gain,), (best,) = next_samples(after[[client]], weights[[client]], shares)
-        else:
-            size = after[client].sum()
-            lacking = shares - after[client] / size
-            gains = weights[client] / size * (lacking - lacking @ after[client] / size) * importance
-            best = gains.argmax()
-            gain = gains[best]
-        return -float(gain), client, int(best)
-
-    heap = [next_sample(client) for client in range(counts.num_clients)]
-    heapq.heapify(heap)
-    for _ in range(total):
-        _, client, best = heap[0]
-        after[client, best] += 1
-        heapq.heapreplace(heap, next_sample(client))
-    return after.astype(np.int64) - start
 
 
 def by_falling_gain(curves: Waterfill, total: int) -> IntArray:

@@ -1,14 +1,14 @@
-"""The allocation of B samples that brings each client's labels closest to a target, by Kullback-Leibler divergence.
+"""The allocation of B samples that brings each client's labels closest to equal shares, by Kullback-Leibler divergence.
 
-Notation, for a client with smoothed counts a_c = n_c + s that sum to A, and shares t_c of the target. With m_c samples
-added, M in all, its divergence is, up to a constant,
+Notation, for a client with smoothed counts a_c = n_c + s of C classes that sum to A. With m_c samples added, M in all,
+its divergence is, up to a constant,
 
-    f(m) = log(A + M) - sum_c t_c log(a_c + m_c).
+    f(m) = log(A + M) - (1 / C) sum_c log(a_c + m_c).
 
-For a given M the best m raises the classes that lack most to one level y, a_c + m_c = t_c y. As a function of M alone f
-is then convex: with T the target's share of the raised classes, f'' = 1 / (T y^2) - 1 / (A + M)^2, and y is at most
-A + M until the client matches the target. So one price for all clients finds the best allocation of real numbers, and
-the value that these reach is a lower bound for whole numbers.
+For a given M the best m raises the smallest classes to one level a_c + m_c = y / C. As a function of M alone f is then
+convex: with T the share j / C of the j raised classes, f'' = 1 / (T y^2) - 1 / (A + M)^2, and y is at most A + M until
+the client is balanced. So one price for all clients finds the best allocation of real numbers, and the value that these
+reach is a lower bound for whole numbers.
 """
 
 from __future__ import annotations
@@ -25,21 +25,18 @@ from fedeas.planning.counts import Allocation, LabelCounts
 from fedeas.planning.policies.base import samples_in
 from fedeas.planning.policies.baselines import Budgeted
 from fedeas.planning.policies.optimal import CertifiedAllocation
-from fedeas.planning.policies.prices import round_to, spend
-from fedeas.planning.policies.targets import Target, target_shares
+from fedeas.planning.policies.prices import FINE, bisect_price, fine_total, round_to
 from fedeas.planning.policies.waterfill import check_searchable
 
 
 @dataclass(frozen=True)
 class KL(Budgeted):
-    """Minimise sum_k p_k KL(target || q_k) over allocations of exactly `budget` samples.
+    """Minimise sum_k p_k KL(u || q_k), u the equal shares, over allocations of exactly `budget` samples.
 
     KL counts a missing class much more than an unequal one: a model that has not seen a class pays without limit.
     The result is a `CertifiedAllocation`, whose ``gap`` bounds how much better, in this sum, an allocation can be.
 
     Args:
-        target: the shares that each client should have: equal ones (``uniform``), or those of all real samples
-            together (``global``), which leaves a long tail as it is.
         smoothing: samples that are added to each class before shares are compared, so that no divergence is infinite.
 
     >>> KL(budget=4).allocate(LabelCounts([[6, 1, 1], [2, 2, 1]])).n
@@ -47,17 +44,16 @@ class KL(Budgeted):
            [0, 0, 0]])
     """
 
-    target: Target = "uniform"
     smoothing: Positive = 1.0
     description: ClassVar[str] = (
-        "Brings every client's labels closest to a target; missing classes first. Needs the counts of all clients."
+        "Brings every client's labels closest to equal shares; missing classes first. Needs the counts of all clients."
     )
 
     def allocate(self, counts: LabelCounts) -> CertifiedAllocation:
         """Find the price at which the budget is spent, and round."""
         total = samples_in(self.budget, counts)
         check_searchable(total)
-        curves = DivergenceCurves(counts.n, counts.weights, target_shares(counts, self.target), self.smoothing)
+        curves = DivergenceCurves(counts.n, counts.weights, self.smoothing)
         wanted, price = spend(curves, counts.num_clients, total)
         rounded = round_to(wanted, total)
         bound = curves.value(wanted) + price * (float(wanted.sum()) - total)
@@ -65,54 +61,46 @@ class KL(Budgeted):
         return CertifiedAllocation(rounded, self.spec, gap, "the divergence")
 
     def divergence(self, counts: LabelCounts, allocation: Allocation | None = None) -> float:
-        """The sum over clients of p_k KL(target || q_k), with smoothed shares, that the policy minimises."""
-        shares = target_shares(counts, self.target)
+        """The sum over clients of p_k KL(u || q_k), with smoothed shares, that the policy minimises."""
         smoothed = (counts.n if allocation is None else counts.plus(allocation).n) + self.smoothing
         given = smoothed / smoothed.sum(axis=1, keepdims=True)
-        return float(counts.weights @ (shares * np.log(shares / given)).sum(axis=1))
+        return float(counts.weights @ -np.log(counts.num_classes * given).mean(axis=1))
 
 
 class DivergenceCurves:
     """How each client's divergence falls with the samples it gets; classes are ordered by how much they lack."""
 
-    def __init__(self, n: IntArray, weights: FloatArray, shares: FloatArray, smoothing: float) -> None:
-        self.weights, self.shares = weights, shares
+    def __init__(self, n: IntArray, weights: FloatArray, smoothing: float) -> None:
+        self.weights, self.share = weights, 1 / n.shape[1]
         self.have = n + smoothing
-        self.levels = np.sort(self.have / shares, axis=1)
-        order = np.argsort(self.have / shares, axis=1, kind="stable")
-        self.raised_shares = np.cumsum(shares[order], axis=1)
-        sums = np.cumsum(np.take_along_axis(self.have, order, axis=1), axis=1)
-        self.untouched = sums[:, -1:] - sums
+        rising = np.sort(self.have, axis=1)
+        sums = np.cumsum(rising, axis=1)
+        self.levels, self.untouched = rising / self.share, sums[:, -1:] - sums
+        self.raised_shares = np.cumsum(np.full(n.shape[1], self.share))
 
     def value(self, samples: FloatArray | IntArray) -> float:
         """The weighted sum of f over clients."""
         after = self.have + samples
-        return float(self.weights @ (np.log(after.sum(axis=1)) - np.log(after) @ self.shares))
+        return float(self.weights @ (np.log(after.sum(axis=1)) - np.log(after).mean(axis=1)))
 
     def at_level(self, level: FloatArray) -> FloatArray:
         """The samples that raise each client's classes to its level."""
-        return np.maximum(self.shares * level[:, None] - self.have, 0.0)
+        return np.maximum(self.share * level[:, None] - self.have, 0.0)
 
     def level_at(self, price: float) -> FloatArray:
         """The level up to which each client's samples are worth the price: 1/y - 1/(T y + R) = price / p_k."""
         own = price / self.weights
         gains = self._stage_gains > own[:, None]
-        stage = np.maximum(gains.sum(axis=1), 1)[:, None] - 1
-        share, rest, first = (
-            np.take_along_axis(table, stage, axis=1)[:, 0]
-            for table in (self.raised_shares, self.untouched, self.levels)
-        )
+        stage = np.maximum(gains.sum(axis=1), 1) - 1
+        clients = np.arange(len(stage))
+        share, rest, first = self.raised_shares[stage], self.untouched[clients, stage], self.levels[clients, stage]
         linear = 1 - share + own * rest
         level = 2 * rest / (linear + np.sqrt(linear**2 + 4 * own * share * rest))
         return np.asarray(np.maximum(level, first))
 
     def matched(self, more: float = 0.0) -> FloatArray:
-        """The samples with which every client matches the target, and about `more` for each beyond."""
+        """The samples that balance every client, and about `more` for each beyond."""
         return self.at_level(self.levels[:, -1] + more)
-
-    def fill(self, samples: IntArray) -> IntArray:
-        """The allocation for whole numbers of samples: these."""
-        return samples
 
     @property
     def highest_price(self) -> float:
@@ -127,3 +115,12 @@ class DivergenceCurves:
     def _stage_gains(self) -> FloatArray:
         """Gain per sample, without the client's weight, where each class joins the raised ones; falls to 0."""
         return np.asarray(1 / self.levels - 1 / (self.raised_shares * self.levels + self.untouched))
+
+
+def spend(curves: DivergenceCurves, clients: int, total: int) -> tuple[FloatArray, float]:
+    """The best samples, as real numbers that sum to `total`, and the price of the last one."""
+    surplus = total - fine_total(curves.matched()) / FINE
+    if surplus >= 0:  # all clients are balanced; from there on they grow and stay so
+        return curves.matched(surplus / clients), 0.0
+    price = bisect_price(lambda at: fine_total(curves.samples_at(at.middle)) <= total * FINE, curves.highest_price)
+    return curves.samples_at(price.enough), price.enough

@@ -11,9 +11,7 @@ from fedeas.core.arrays import FloatArray, IntArray
 from fedeas.planning.counts import Allocation, LabelCounts
 from fedeas.planning.policies.base import samples_in
 from fedeas.planning.policies.baselines import Budgeted
-from fedeas.planning.policies.prices import bisect_price, round_to, spend
-from fedeas.planning.policies.share_curves import ShareCurves
-from fedeas.planning.policies.targets import Target, distance_to_target, target_shares
+from fedeas.planning.policies.prices import bisect_price
 from fedeas.planning.policies.waterfill import Waterfill, check_searchable
 
 # Dynamic programming takes about K B^2 steps; this many take about a second.
@@ -46,16 +44,11 @@ class Optimal(Budgeted):
     bisected until the budget is met, and Lagrangian duality turns the same price into a lower bound. The result is a
     `CertifiedAllocation`, whose ``gap`` bounds how much better the optimum can be.
 
-    Args:
-        target: the shares u of I: equal ones, or those of all real samples together (``global``), which leaves a long
-            tail as it is.
-
     >>> best = Optimal(budget=4).allocate(LabelCounts([[3, 4, 2], [5, 8, 7], [2, 2, 3]]))
     >>> best.n.sum(), best.gap
     (np.int64(4), 0.0)
     """
 
-    target: Target = "uniform"
     description: ClassVar[str] = (
         "The best allocation of this many images. Needs the counts of all clients; for comparison."
     )
@@ -64,25 +57,13 @@ class Optimal(Budgeted):
         """Exact for a small problem, with a certified gap for a large one."""
         total = samples_in(self.budget, counts)
         check_searchable(total)
-        curves = self._curves(counts, total)
+        curves = Waterfill(counts, total)
         if is_small(counts.num_clients, total):
             samples, gap = _by_dynamic_programming(curves, total), 0.0
         else:
-            samples, bound = (
-                _by_convex_hulls(curves, total) if isinstance(curves, Waterfill) else _by_relaxing(curves, total)
-            )
+            samples, bound = _by_convex_hulls(curves, total)
             gap = max(float(curves.value(samples).sum()) - bound, 0.0) / counts.total
-        minimised = "I" if self.target == "uniform" else f"the distance to the {self.target} shares"
-        return CertifiedAllocation(curves.fill(samples), self.spec, gap, minimised)
-
-    def _curves(self, counts: LabelCounts, total: int) -> Waterfill | ShareCurves:
-        if self.target == "uniform":
-            return Waterfill(counts, total)
-        return ShareCurves(counts, target_shares(counts, self.target))
-
-    def imbalance(self, counts: LabelCounts, allocation: Allocation | None = None) -> float:
-        """I with the shares of the target, which the policy minimises."""
-        return distance_to_target(counts, self.target, allocation)
+        return CertifiedAllocation(curves.fill(samples), self.spec, gap)
 
 
 def is_small(clients: int, total: int) -> bool:
@@ -90,7 +71,7 @@ def is_small(clients: int, total: int) -> bool:
     return clients * total**2 <= EXACT_STEPS
 
 
-def _by_dynamic_programming(curves: Waterfill | ShareCurves, total: int) -> IntArray:
+def _by_dynamic_programming(curves: Waterfill, total: int) -> IntArray:
     """best[b] is the least value of the clients so far with b samples; choices remember how many the last one took."""
     num_clients = curves.counts.num_clients
     takes = np.arange(total + 1)
@@ -130,13 +111,6 @@ def on_hulls(curves: Waterfill, total: int, highest: float) -> tuple[IntArray, f
     steps = np.maximum(more - samples, 0)
     fits = np.cumsum(steps) <= total - int(samples.sum())
     return samples + np.where(fits, steps, 0), enough
-
-
-def _by_relaxing(curves: ShareCurves, total: int) -> tuple[IntArray, float]:
-    """The same for any shares: the best real numbers, rounded."""
-    samples, price = spend(curves, curves.counts.num_clients, total)
-    bound = float(curves.relaxed_value(samples).sum()) + price * (float(samples.sum()) - total)
-    return round_to(samples, total), bound
 
 
 def _give_rest(curves: Waterfill, samples: IntArray, rest: int) -> IntArray:

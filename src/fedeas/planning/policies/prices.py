@@ -7,7 +7,7 @@ made in whole numbers, so that they do not depend on the order or on the parts i
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 
@@ -62,32 +62,6 @@ def fine_total(samples: FloatArray) -> int:
     rests = ((samples - whole) * FINE).astype(np.int64).ravel()
     parts = np.add.reduceat(rests, np.arange(0, rests.size, 2**22))  # the sum of more rests may not fit 64 bits
     return int(whole.sum()) * FINE + sum(map(int, parts))
-
-
-class RelaxedCurves(Protocol):
-    """Clients whose best real number of samples follows from a price."""
-
-    @property
-    def highest_price(self) -> float:
-        """The price from which on nobody takes a sample."""
-
-    def samples_at(self, price: float) -> FloatArray:
-        """The samples that are worth the price."""
-
-    def matched(self, more: float = 0.0) -> FloatArray:
-        """The samples with which every client matches the target, and about `more` for each beyond."""
-
-    def fill(self, samples: IntArray) -> IntArray:
-        """The allocation, clients x classes, for whole numbers of samples."""
-
-
-def spend(curves: RelaxedCurves, clients: int, total: int) -> tuple[FloatArray, float]:
-    """The best samples, as real numbers that sum to `total`, and the price of the last one."""
-    surplus = total - fine_total(curves.matched()) / FINE
-    if surplus >= 0:  # all clients match the target; from there on they grow without leaving it
-        return curves.matched(surplus / clients), 0.0
-    price = bisect_price(lambda at: fine_total(curves.samples_at(at.middle)) <= total * FINE, curves.highest_price)
-    return curves.samples_at(price.enough), price.enough
 
 
 def rounded_down(samples: FloatArray) -> IntArray:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from fedeas.config import NO_GENERATION
+from fedeas.config.run import NO_GENERATION
 from fedeas.core.errors import InputError
 from fedeas.planning.counts import Allocation, LabelCounts
 from fedeas.runs.accuracy_curves import AccuracyCurve

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
 
 from fedeas.planning.beta import MAX_SHARE, MIN_REMOVED
 from fedeas.planning.counts import LabelCounts
 from fedeas.planning.policies import POLICIES, FedEAS, Policy
 from fedeas.planning.policies.pool import PoolFill
-from fedeas.planning.policies.round_bias import Participation
-from fedeas.planning.policies.targets import Target
 from fedeas.planning.request import Limits, choose_policy
 
 
@@ -39,61 +35,17 @@ SIZE_WORDS = {
     ),
 }
 
-OFFERED: dict[Any, tuple[str, str]] = {
-    Target: (
-        "Towards which class shares?",
-        "uniform: equal shares; global: those of all real images together, which leaves a long tail as it is.",
-    ),
-    PoolFill: (
-        "Up to where do clients fill their classes?",
-        "mean: to the client's mean class size; max: to its largest class.",
-    ),
-    Participation: (
-        "Share of the clients in a round",
-        "Give the share of the run, rounds.participation.",
-    ),
-}
-"""What the page asks for beside the budget, by the types of fields: the question, and help."""
-
 NO_LIMIT = Limits()
-
-
-class Option(NamedTuple):
-    """A field of a policy that the page offers; without `choices` it is a share, a number."""
-
-    field: str
-    label: str
-    help: str
-    choices: tuple[str, ...]
-    default: Any
-
-
-def options_of(policy: str) -> list[Option]:
-    """The fields of this policy that the page offers beside its budget.
-
-    >>> [(each.field, each.choices, each.default) for each in options_of("round-bias")]
-    [('participation', (), 0.1), ('target', ('uniform', 'global'), 'uniform')]
-    """
-    kind = POLICIES[policy]
-    hints = get_type_hints(kind, include_extras=True)
-    return [
-        Option(each.name, *OFFERED[hint], get_args(hint) if get_origin(hint) is Literal else (), each.default)
-        for each in fields(kind)
-        if (hint := hints[each.name]) in OFFERED
-    ]
 
 
 @dataclass(frozen=True)
 class Choice:
-    """A policy by name, with the size of its budget or, for cost-aware, the price of an image.
-
-    `options` are values of other fields that differ from their default.
-    """
+    """A policy by name, with the size of its budget; for cost-aware the price of an image, for pool its fill."""
 
     policy: str = "fedeas"
     limits: Limits = NO_LIMIT
     price: float = 0.1
-    options: Mapping[str, Any] = field(default_factory=dict)
+    fill: PoolFill = "mean"
 
     def resolved(self, counts: LabelCounts) -> Policy:
         """The policy itself."""
@@ -102,9 +54,9 @@ class Choice:
     @property
     def spec(self) -> str:
         """The spec for `choose_policy`."""
-        given = {"price": self.price} if self.policy == "cost-aware" else self.options
-        shown = ", ".join(f"{name}={_text(value)}" for name, value in given.items())
-        return f"{self.policy}({shown})" if shown else self.policy
+        if self.policy == "cost-aware":
+            return f"cost-aware(price={_text(self.price)})"
+        return "pool(fill=max)" if self.policy == "pool" and self.fill == "max" else self.policy
 
     @property
     def arguments(self) -> list[str]:
@@ -118,8 +70,8 @@ def takes_budget(policy: str) -> bool:
     return issubclass(POLICIES[policy], FedEAS) or bool(POLICIES[policy].budget_field)
 
 
-def _text(value: str | float) -> str:
-    return value if isinstance(value, str) else f"{value:.12g}"
+def _text(value: float) -> str:
+    return f"{value:.12g}"
 
 
 def _limit_arguments(limits: Limits) -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import get_args
 
 import streamlit as st
 
@@ -10,14 +10,15 @@ from fedeas.calls.client_counts import CountSource
 from fedeas.core.foreign_text import for_markdown
 from fedeas.data.known import KNOWN
 from fedeas.data.partition import PAPER_SEED
-from fedeas.planning.advice import SHOWN
+from fedeas.planning.advice import ADVICE
 from fedeas.planning.columns import ColumnNames
 from fedeas.planning.counts import LabelCounts
 from fedeas.planning.examples import DEFAULT, EXAMPLES
 from fedeas.planning.policies import POLICIES
+from fedeas.planning.policies.pool import PoolFill
 from fedeas.planning.request import Limits
 from fedeas.views.web import sources
-from fedeas.views.web.choices import NO_LIMIT, SIZE_WORDS, Choice, Option, Size, options_of, takes_budget
+from fedeas.views.web.choices import NO_LIMIT, SIZE_WORDS, Choice, Size, takes_budget
 from fedeas.views.web.page_parts import cached
 
 OWN = "classes of equal size"
@@ -91,20 +92,16 @@ def choose_policy_and_size(counts: LabelCounts) -> Choice:
     policy = st.selectbox("Who gets images?", usable, key="policy")
     st.caption(POLICIES[policy].description)
     with st.expander("Policies to compare, by our experiments"):
-        st.caption("\n".join(f"- {each}" for each in SHOWN.clauses))
+        st.caption("\n".join(f"- {each}" for each in ADVICE))
     if policy == "cost-aware":
         words = "One image is worth at most 4 / (number of classes); at a higher price nothing is generated."
         return Choice(policy, price=float(st.slider("Price of an image", 0.001, 0.4, 0.1, 0.001, help=words)))
-    chosen = {option.field: value for option in options_of(policy) if (value := _choose(option)) != option.default}
-    return Choice(policy, _choose_limits(policy) if takes_budget(policy) else NO_LIMIT, options=chosen)
-
-
-def _choose(option: Option) -> Any:
-    """A field of the policy; policies with the same field keep its value."""
-    name, label, words, choices, default = option
-    if choices:
-        return st.selectbox(label, choices, choices.index(default), help=words, key=name)
-    return float(st.number_input(label, 0.001, 1.0, default, 0.05, "%g", help=words, key=name))
+    fill: PoolFill = "mean"
+    if policy == "pool":
+        words = "mean: to the client's mean class size; max: to its largest class."
+        question = "Up to where do clients fill their classes?"
+        fill = st.selectbox(question, get_args(PoolFill), help=words, key="fill")
+    return Choice(policy, _choose_limits(policy) if takes_budget(policy) else NO_LIMIT, fill=fill)
 
 
 def _choose_limits(policy: str) -> Limits:

@@ -12,7 +12,7 @@ from operator import itemgetter
 from pathlib import Path
 from typing import NamedTuple
 
-from fedeas.config import RunConfig
+from fedeas.config.run import RunConfig
 from fedeas.core.locks import is_held
 from fedeas.runs.accuracy_curves import AccuracyCurve, RoundRange
 from fedeas.runs.methods import grouped

@@ -1,0 +1,28 @@
+"""Options that several commands share."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fedeas.config.reading import load_config
+from fedeas.config.run import RunConfig
+from fedeas.core.inputs import is_there
+
+DataRoot = Annotated[Path | None, typer.Option(help="Folder with the datasets' Parquet files.")]
+Device = Annotated[str, typer.Option(help="cpu, cuda or auto.")]
+Folder = Annotated[Path, typer.Option("--runs", help="Folder of run directories.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print as JSON.")]
+RUNS = Path("runs")
+
+
+def read_config(path: Path | None, overrides: list[str], data_root: Path | None) -> RunConfig:
+    """The config of a run. ``fedeas run train.lr=0.05`` has no file: the first argument is an override."""
+    if path is not None and "=" in path.name and not is_there(path):
+        overrides, path = [str(path), *overrides], None
+    if data_root is not None:
+        overrides = [*overrides, f"data.root={json.dumps(str(data_root))}"]
+    return load_config(path, overrides)
