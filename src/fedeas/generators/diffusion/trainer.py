@@ -258,7 +258,9 @@ class Trainer:
         for number, parameter in enumerate(self.parameters):
             prefix = f"adam/{number}/"
             own = {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
-            self.optimiser.state[parameter] = own
+            # Fused Adam wants its moments in the parameter's memory layout; a file has none.
+            moments = {name: torch.empty_like(parameter).copy_(value) for name, value in own.items() if value.dim()}
+            self.optimiser.state[parameter] = own | moments
         self.random.set_state(tensors["random"].cpu())
         self.loss_sum.copy_(tensors["loss"])
 
