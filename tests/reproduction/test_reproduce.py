@@ -12,8 +12,7 @@ import pytest
 from fedeas import FedEAS
 from fedeas.core.errors import InputError, RunError
 from fedeas.federation.run import identified
-from fedeas.runs import reading
-from fedeas.runs.packed import pack
+from fedeas.runs import pack_runs, reading
 from fedeas.runs.store import RunStore, read_run, sound_runs
 from reproduction import claims
 from reproduction import reproduction as making
@@ -199,7 +198,7 @@ def curves_drawn(folder):
 def test_packed_runs_have_curves_if_their_rounds_were_packed(everything, tmp_path, caplog):
     runs = RunStore(everything / "runs").all()
     for with_rounds, expected in ((True, curves_drawn(everything / "runs")), (False, 0)):
-        pack(runs, tmp_path / "some.runs.xz", with_rounds)
+        pack_runs(runs, tmp_path / "some.parquet", with_rounds)
         assert curves_drawn(tmp_path) == expected
     assert curves_drawn(everything / "runs") > 3
     assert not caplog.text  # runs without rounds are not called damaged
