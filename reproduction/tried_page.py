@@ -91,7 +91,7 @@ class _Group:
         return mean_of(list(self._minus(self.without).values()))
 
     def differences(self) -> Iterator[list[str]]:
-        """The difference to the method without the part, and of a loss also to balanced softmax with the same images."""
+        """The difference to the method without the part, and of a loss also to balanced softmax with its images."""
         balanced = [f"{self.without}, {BALANCED_TITLE}"] * (self.is_loss and self.without == FEDEAS.title)
         for other in [self.without, *balanced]:
             found = self._minus(other)
@@ -108,7 +108,7 @@ class _Group:
             level, last, work = (Measured.of([measure(each) for each in found]) for measure in (accuracy, final, steps))
             yield [
                 self.arm, self.experiment, beta, str(len(found)), f"{found[0]['total']:,}",
-                fixed(100 * found[0]["imbalance_removed"], 1), level.text(2), 
+                fixed(100 * found[0]["imbalance_removed"], 1), level.text(2),
                 mean_cell(Difference.of(list(minus[beta].values()))), last.text(2), work.text(0),
             ]  # fmt: skip
 

@@ -19,8 +19,9 @@ REPOSITORY = Path(__file__).parents[1]
 # Rooms or modules that may import a package; the standard library and numpy are everyone's.
 ALLOWED = {
     "torch": {
-        "algorithms", "calls.augmentation", "cli.generator", "core.devices", "core.timing", "data.client", "fast",
-        "federation", "flower", "generators", "gpu", "models", "runs.tracking.to_tensorboard", "testing.algorithms",
+        "algorithms", "calls.augmentation", "calls.images", "cli.generator", "core.devices", "core.timing",
+        "data.client", "fast", "federation", "flower", "generators", "gpu", "models", "runs.tracking.to_tensorboard",
+        "testing.algorithms",
     },
     "triton": {"gpu"},
     "flwr": {"flower"},

@@ -358,6 +358,7 @@ def test_kept_results_are_small_name_no_folder_and_are_found_under_any_name(fini
     elsewhere = config.data.model_copy(update={"root": "/home/somebody/data"})
     run = finished(config.model_copy(update={"label": "mine", "data": elsewhere}), accuracy=0.7)
     run.checkpoint.write_bytes(b"tensors" * 10_000)
+    (tmp_path / "results").mkdir()
     Places(tmp_path, tmp_path / "results", keeps=True).keep([config], Results([tmp_path]))
     (kept,) = (tmp_path / "results").iterdir()
     assert kept.stat().st_size < 20_000

@@ -106,7 +106,7 @@ def test_times_have_their_own_command(tmp_path):
 def test_earlier_finished_runs_are_kept_too(everything, tmp_path):
     later = tmp_path / "later"
     call("fig1", *places(everything), "--results", later, "--keep")
-    assert len(list(later.glob("*/summary.json"))) == len(artefacts("fig1")[0].configs(SMOKE))
+    assert len(list(later.glob("*.parquet"))) == len(artefacts("fig1")[0].configs(SMOKE))
 
 
 def test_a_run_has_one_directory_for_all_artefacts():
@@ -302,7 +302,7 @@ def test_missing_runs_are_made_kept_and_reported(tmp_path):
     assert len(lines) == 3
     assert all(table.is_run for table in done.tables())
     assert not done.missing()
-    assert len(list((tmp_path / "results").glob("*/summary.json"))) == 3
+    assert len(list((tmp_path / "results").glob("*.parquet"))) == 3
 
 
 def test_a_pattern_chooses_the_runs_that_are_made(tmp_path):
@@ -415,12 +415,12 @@ def test_findings_without_comparisons_name_the_protocol_that_has_some(finished, 
     for title in (FEDAVG.title, FEDEAS.title):
         finished(compared.runs[title])
     where = ["--profile", "smoke", "--runs", tmp_path, "--results", tmp_path]
-    call("findings", *where)
+    call("findings", *where, "--protocol", "clean")
     assert "--protocol paper" in capsys.readouterr().err
     call("findings", *where, "--protocol", "paper")
     assert capsys.readouterr().err == ""
 
 
 def test_findings_of_a_profile_with_one_protocol_need_no_runs(tmp_path, capsys):
-    call("findings", "--profile", "fashion", "--runs", tmp_path, "--results", tmp_path)
+    call("findings", "--profile", "fashion", "--protocol", "clean", "--runs", tmp_path, "--results", tmp_path)
     assert capsys.readouterr().err == ""
