@@ -11,7 +11,7 @@ from typing import Any
 from fedeas.runs import Difference, Measured, read_runs
 from reproduction.answers import mean_cell, mean_of
 from reproduction.beyond import BALANCED_TITLE, comparisons_in
-from reproduction.measures import accuracy, final, steps
+from reproduction.measures import Measure, accuracy, final, steps
 from reproduction.methods import FEDEAS
 from reproduction.published import setting
 from reproduction.results import Results
@@ -91,7 +91,7 @@ class _Group:
         return mean_of(list(self._minus(self.without).values()))
 
     def differences(self) -> Iterator[list[str]]:
-        """The difference to the method without the part, and of a loss also to balanced softmax with the same images."""
+        """The difference to the method without the part, and of a loss also to balanced softmax with its images."""
         balanced = [f"{self.without}, {BALANCED_TITLE}"] * (self.is_loss and self.without == FEDEAS.title)
         for other in [self.without, *balanced]:
             found = self._minus(other)
@@ -105,11 +105,10 @@ class _Group:
         minus = self._minus(FEDEAS.title)
         for beta, by_seed in self.summaries.items():
             found = list(by_seed.values())
-            level, last, work = (Measured.of([measure(each) for each in found]) for measure in (accuracy, final, steps))
             yield [
                 self.arm, self.experiment, beta, str(len(found)), f"{found[0]['total']:,}",
-                fixed(100 * found[0]["imbalance_removed"], 1), level.text(2), 
-                mean_cell(Difference.of(list(minus[beta].values()))), last.text(2), work.text(0),
+                fixed(100 * found[0]["imbalance_removed"], 1), _mean(found, accuracy, 2),
+                mean_cell(Difference.of(list(minus[beta].values()))), _mean(found, final, 2), _mean(found, steps, 0),
             ]  # fmt: skip
 
     def _minus(self, other: str) -> dict[str, dict[int, float]]:
@@ -117,5 +116,11 @@ class _Group:
         found: dict[str, dict[int, float]] = {}
         for beta, by_seed in self.summaries.items():
             base = self.results.values([self.compared[beta].runs[other]], accuracy)
-            found[beta] = {seed: accuracy(each) - base[seed] for seed, each in by_seed.items()}
+            found[beta] = {seed: accuracy(by_seed[seed]) - level for seed, level in base.items() if level is not None}
         return found
+
+
+def _mean(found: list[dict[str, Any]], measure: Measure, decimals: int) -> str:
+    """Mean and deviation of a measure over seeds; empty if no run has it."""
+    mean = Measured.of([value for each in found if (value := measure(each)) is not None])
+    return "" if mean is None else mean.text(decimals)

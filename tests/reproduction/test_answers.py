@@ -2,15 +2,14 @@
 
 import re
 from dataclasses import replace
-from pathlib import Path
 from statistics import mean
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from recorded import RecordedRun
 
 from fedeas.runs.comparison import Difference, Verdict
-from fedeas.runs.packed import PackedRun
 from reproduction.answers import (
     FEW,
     MIXED,
@@ -228,8 +227,7 @@ def cifar_findings(place, methods):
     results, chosen = Results([]), study("full", "clean")
     for config in (chosen.config(setting(place), method) for method in methods):
         for run in with_seeds(config, 1):
-            summary = {"accuracy": 0.5, "final": 0.5, "steps": 100, "window": [181, 200]}
-            results.add(PackedRun(Path(run.directory), run, {"summary": summary, "generator": None}))
+            results.add(RecordedRun.of(run, accuracy=0.5, final=0.5, steps=100, window=[181, 200]))
     return Findings.of(chosen, results, setting(place))
 
 

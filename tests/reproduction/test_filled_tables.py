@@ -5,13 +5,15 @@ import json
 from decimal import Decimal
 from io import StringIO
 
+import numpy as np
 import pytest
+from safetensors.numpy import save_file
 
 from fedeas import FedEAS, InputError
 from fedeas.config import ContentConfig
-from fedeas.core.weight_files import model_weights, weights_digest
+from fedeas.core.weight_files import weights_digest
+from fedeas.runs import pack_runs, read_runs
 from fedeas.runs.comparison import Difference, Measured, Verdict
-from fedeas.runs.store import read_run
 from reproduction.artefacts import (
     ARTEFACTS,
     ablation_sheet,
@@ -27,6 +29,7 @@ from reproduction.artefacts import (
 )
 from reproduction.methods import FEDAVG, FEDEAS, GREEDY, METHODS, MISSING_ONLY, Method, at_one_budget
 from reproduction.published import EXAMPLE, published, setting
+from reproduction.reproduction import Places
 from reproduction.results import Results
 from reproduction.studies import study, with_seeds
 from reproduction.tables import comma_separated, fill, latex, markdown
@@ -126,17 +129,34 @@ def test_different_weights_with_one_name_are_noted(finished, tmp_path):
     assert "the same diffusion" in table(references_sheet, tmp_path).remarks
 
 
-def test_runs_with_other_weights_than_todays_do_not_count(finished, tmp_path):
+@pytest.fixture
+def start(tmp_path, monkeypatch):
+    """Initial weights with the name that the study's full profile uses."""
+    file = tmp_path / "weights" / f"{FULL.config(HERE, FEDAVG).model.weights}.safetensors"
+    file.parent.mkdir()
+    save_file({"weight": np.ones(1, np.float32)}, file)
+    monkeypatch.setenv("FEDEAS_WEIGHTS", str(file.parent))
+    return file
+
+
+def with_start(config, digest):
+    return config.model_copy(update={"content": ContentConfig(weights=digest)})
+
+
+def test_runs_with_other_weights_than_todays_do_not_count(finished, tmp_path, start):
     config = FULL.config(setting("c10-k100-a0.1"), FEDAVG)
-    assert config.model.weights == "cifar100-imagenet-stem"
-    finished(config.model_copy(update={"content": ContentConfig(weights="0" * 64)}))
+    finished(with_start(config, "0" * 64))
     assert not Results([tmp_path]).has(config)
-    finished(
-        config.model_copy(
-            update={"content": ContentConfig(weights=weights_digest(model_weights(config.model.weights)))}
-        )
-    )
+    finished(with_start(config, weights_digest(start)))
     assert Results([tmp_path]).has(config)
+
+
+def test_packed_runs_count_whatever_weights_are_here(finished, tmp_path, start):
+    config = FULL.config(setting("c10-k100-a0.1"), FEDAVG)
+    pack_runs([finished(with_start(config, "0" * 64))], tmp_path / "some.parquet", with_rounds=False)
+    for _ in range(2):
+        assert Results([tmp_path / "some.parquet"]).has(config)
+        start.unlink(missing_ok=True)
 
 
 def test_different_images_with_one_name_are_noted(finished, tmp_path):
@@ -337,12 +357,15 @@ def test_kept_results_are_small_name_no_folder_and_are_found_under_any_name(fini
     config = FULL.config(HERE, FEDEAS)
     elsewhere = config.data.model_copy(update={"root": "/home/somebody/data"})
     run = finished(config.model_copy(update={"label": "mine", "data": elsewhere}), accuracy=0.7)
-    run.checkpoint.write_bytes(b"tensors")
-    kept = run.copy_to(tmp_path / "results")
-    assert {path.name for path in kept.iterdir()} == {"config.json", "summary.json"}
-    assert "somebody" not in (kept / "config.json").read_text()
-    assert read_run(kept).summary() == run.summary()
-    kept.rename(tmp_path / "results" / "another-name")
+    run.checkpoint.write_bytes(b"tensors" * 10_000)
+    (tmp_path / "results").mkdir()
+    Places(tmp_path, tmp_path / "results", keeps=True).keep([config], Results([tmp_path]))
+    (kept,) = (tmp_path / "results").iterdir()
+    assert kept.stat().st_size < 20_000
+    (back,) = read_runs(kept)
+    assert back.config.data.root is None
+    assert back.summary() == run.summary()
+    kept.rename(tmp_path / "results" / "another-name.parquet")
     assert Results([tmp_path / "results"]).has(config)
 
 
@@ -350,8 +373,8 @@ def test_only_finished_runs_of_this_version_count(finished, tmp_path):
     run = finished(FULL.config(HERE, FEDEAS))
     (run.path / "summary.json").unlink()
     assert not Results([tmp_path]).has(run.config)
-    with pytest.raises(InputError, match="not finished"):
-        run.copy_to(tmp_path / "results")
+    with pytest.raises(InputError, match="no such file"):
+        pack_runs([run], tmp_path / "some.parquet")
     strange = tmp_path / "strange"
     strange.mkdir()
     (strange / "config.json").write_text(json.dumps({"colour": "green"}))

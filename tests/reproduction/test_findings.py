@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from recorded import RecordedRun
 from rich.console import Console
 from rich.markdown import Markdown
 
 from fedeas.runs.comparison import Difference, Verdict
-from fedeas.runs.packed import PackedRun
 from reproduction.answers import answers_markdown, overall
 from reproduction.artefacts import artefacts
 from reproduction.beyond import ASIDE, EVERYWHERE, LARGEST, comparisons_in
@@ -84,8 +84,7 @@ def smoke_results(seeds_of):
 
 
 def packed_run(config, accuracy):
-    summary = {"accuracy": accuracy, "final": accuracy, "steps": 100, "window": [3, 3]}
-    return PackedRun(Path(config.directory), config, {"summary": summary, "generator": None})
+    return RecordedRun.of(config, accuracy=accuracy, final=accuracy, steps=100, window=[3, 3])
 
 
 def smoke_findings(seeds_of):

@@ -12,8 +12,7 @@ import pytest
 from fedeas import FedEAS
 from fedeas.core.errors import InputError, RunError
 from fedeas.federation.run import identified
-from fedeas.runs import reading
-from fedeas.runs.packed import pack
+from fedeas.runs import pack_runs, reading
 from fedeas.runs.store import RunStore, read_run, sound_runs
 from reproduction import claims
 from reproduction import reproduction as making
@@ -107,7 +106,7 @@ def test_times_have_their_own_command(tmp_path):
 def test_earlier_finished_runs_are_kept_too(everything, tmp_path):
     later = tmp_path / "later"
     call("fig1", *places(everything), "--results", later, "--keep")
-    assert len(list(later.glob("*/summary.json"))) == len(artefacts("fig1")[0].configs(SMOKE))
+    assert len(list(later.glob("*.parquet"))) == len(artefacts("fig1")[0].configs(SMOKE))
 
 
 def test_a_run_has_one_directory_for_all_artefacts():
@@ -199,7 +198,7 @@ def curves_drawn(folder):
 def test_packed_runs_have_curves_if_their_rounds_were_packed(everything, tmp_path, caplog):
     runs = RunStore(everything / "runs").all()
     for with_rounds, expected in ((True, curves_drawn(everything / "runs")), (False, 0)):
-        pack(runs, tmp_path / "some.runs.xz", with_rounds)
+        pack_runs(runs, tmp_path / "some.parquet", with_rounds)
         assert curves_drawn(tmp_path) == expected
     assert curves_drawn(everything / "runs") > 3
     assert not caplog.text  # runs without rounds are not called damaged
@@ -303,7 +302,7 @@ def test_missing_runs_are_made_kept_and_reported(tmp_path):
     assert len(lines) == 3
     assert all(table.is_run for table in done.tables())
     assert not done.missing()
-    assert len(list((tmp_path / "results").glob("*/summary.json"))) == 3
+    assert len(list((tmp_path / "results").glob("*.parquet"))) == 3
 
 
 def test_a_pattern_chooses_the_runs_that_are_made(tmp_path):
@@ -416,12 +415,12 @@ def test_findings_without_comparisons_name_the_protocol_that_has_some(finished, 
     for title in (FEDAVG.title, FEDEAS.title):
         finished(compared.runs[title])
     where = ["--profile", "smoke", "--runs", tmp_path, "--results", tmp_path]
-    call("findings", *where)
+    call("findings", *where, "--protocol", "clean")
     assert "--protocol paper" in capsys.readouterr().err
     call("findings", *where, "--protocol", "paper")
     assert capsys.readouterr().err == ""
 
 
 def test_findings_of_a_profile_with_one_protocol_need_no_runs(tmp_path, capsys):
-    call("findings", "--profile", "fashion", "--runs", tmp_path, "--results", tmp_path)
+    call("findings", "--profile", "fashion", "--protocol", "clean", "--runs", tmp_path, "--results", tmp_path)
     assert capsys.readouterr().err == ""

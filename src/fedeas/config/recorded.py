@@ -21,7 +21,7 @@ def recorded_config(content: Mapping[str, Any]) -> RunConfig:
     >>> recorded_config({"train": {"server_epochs": 2}}).is_old
     True
     """
-    known = {key: dict(value) if isinstance(value, dict) else value for key, value in content.items()}
+    known: dict[Any, Any] = {key: dict(value) if isinstance(value, dict) else value for key, value in content.items()}
     old = {place: known[place[0]].pop(place[1]) for place in REMOVED if place[1] in known.get(place[0], {})}
     try:
         config = RunConfig.model_validate(known)

@@ -57,7 +57,7 @@ class PackedRun(Run):
         return dict(self.table.slice(self.number, 1).to_pylist()[0])
 
     @cached_property
-    def config(self) -> RunConfig:  # type: ignore[override]
+    def config(self) -> RunConfig:
         """The config, perhaps of an earlier version."""
         return recorded_config(json.loads(self.row["config"]))
 

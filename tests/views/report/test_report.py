@@ -12,7 +12,8 @@ from scipy import stats
 from fedeas import Allocation, InputError, LabelCounts
 from fedeas.config import ModelConfig, RoundsConfig, RunConfig, TrainConfig
 from fedeas.planning import scores
-from fedeas.runs.store import RunStore, read_run
+from fedeas.runs import pack_runs, read_runs
+from fedeas.runs.store import RunStore
 from fedeas.views.report import write_report
 from fedeas.views.report.breakdown import client_accuracy
 
@@ -531,7 +532,8 @@ def test_heat_maps_show_each_plan_once(five, page):
 
 def test_kept_results_have_the_same_tables_but_no_heat_maps(five, page, tmp_path):
     whole = page(*five)
-    kept = page(*(read_run(run.copy_to(tmp_path / "kept")) for run in five))
+    pack_runs(five, tmp_path / "kept.parquet")
+    kept = page(*read_runs(tmp_path / "kept.parquet"))
     assert kept.result() == whole.result() and kept.result(WORK) == whole.result(WORK)
     maps = [chart for found in (whole, kept) for chart in found.charts() if chart["data"][0]["type"] == "heatmap"]
     assert len(maps) == 3 and len(kept.charts()) == len(whole.charts()) - 3
