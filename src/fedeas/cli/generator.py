@@ -278,21 +278,17 @@ def _shown(updates: int) -> Iterator[Callable[[Any], None]]:
     """Show progress: a live line on a terminal, else a plain line every `PLAIN_SECONDS`."""
     console = Console()
     if not console.is_terminal:
-        yield _plain_lines()
+        is_due = every(PLAIN_SECONDS)
+
+        def show(now: Any) -> None:
+            if is_due():
+                print(f"update {now.update:,} of {now.updates:,}  {_in_words(now)}", flush=True)
+
+        yield show
         return
     with live_bar(console, transient=False) as bar:
         task = bar.add_task("training", total=updates)
         yield lambda now: bar.update(task, completed=now.update, description=_in_words(now))
-
-
-def _plain_lines() -> Callable[[Any], None]:
-    is_due = every(PLAIN_SECONDS)
-
-    def show(now: Any) -> None:
-        if is_due():
-            print(f"update {now.update:,} of {now.updates:,}  {_in_words(now)}", flush=True)
-
-    return show
 
 
 def _in_words(now: Any) -> str:

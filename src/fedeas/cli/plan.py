@@ -27,13 +27,13 @@ from fedeas.cli.options import DataRoot
 from fedeas.cli.progress import announce, next_step
 from fedeas.config.reading import checked_config
 from fedeas.core.errors import InputError, RunError
-from fedeas.core.files import written_whole
+from fedeas.core.files import write_bytes
 from fedeas.core.foreign_text import printable
 from fedeas.core.inputs import check_not_input
 from fedeas.data import partition as schemes
 from fedeas.data.names import NAMES
 from fedeas.data.partition import PAPER_SEED
-from fedeas.federation.split import Split, split_of
+from fedeas.federation.split import split_of
 from fedeas.planning.advice import advice_for
 from fedeas.planning.beta import BALANCED
 from fedeas.planning.counts import Allocation, LabelCounts
@@ -106,7 +106,8 @@ def plan(
     columns = ColumnNames(client_column, label_column, count_column)
     source = _source_without_columns(counts, classes, columns)
     wanted = _Wanted(compare, out, plot, as_json)
-    _check_config_file(wanted, source)
+    if wanted.config_file is not None and source is None:
+        raise InputError(f"{out}: a run needs images, not counts alone; plan folder:DIR or a split (.npz)")
     with _saying_what_needs_less_memory():
         if source is None and counts is not None:
             file = CountTable(counts, columns)
@@ -136,15 +137,20 @@ def partition(
 ) -> None:
     """Split a dataset over clients, as a run with these settings does."""
     _check_outputs(file, out, plot)
-    _check_partition_file(out)
+    if out is not None and out.suffix not in (".csv", ".parquet", ".npz"):
+        raise InputError(f"{out}: use .csv or .parquet for counts, .npz for who holds which sample")
     section: dict[str, object] = {"scheme": scheme, "clients": clients, "alpha": alpha, "per_client": per_client}
     section |= {"min_size": min_size, "cap": cap, "seed": seed, "file": str(file or "")}
     protocol = "paper" if scheme == "paper" else "clean"
     about = {"dataset": dataset, "protocol": protocol, "root": None if data_root is None else str(data_root)}
     config = checked_config({"data": about, "partition": section})
+    as_indices = out is not None and out.suffix == ".npz"
     with _counting_draws() as count:
-        split = split_of(config, needs_indices=out is not None and out.suffix == ".npz", on_draw=count)
-    _write_partition(out, split)
+        split = split_of(config, needs_indices=as_indices, on_draw=count)
+    if out is not None and as_indices:
+        split.partition.save(out)
+    elif out is not None:
+        write_counts(out, split.counts)
     if as_json:
         print(json.dumps(partition_record(split, dataset), indent=1))
     else:
@@ -155,8 +161,10 @@ def partition(
         from fedeas.views import figures as plots
 
         plots.save(plots.partition_figure(split.counts), plot)
-    if not as_json:
-        _suggest_after_partition(out)
+    if not as_json and out is None:
+        next_step("add --out counts.csv to keep the counts, and plan with `fedeas plan counts.csv --auto`")
+    elif not as_json:
+        next_step(f"plan with `fedeas plan {out} --auto`")
 
 
 @dataclass(frozen=True)
@@ -193,11 +201,6 @@ def _source_without_columns(counts: str | None, classes: int | None, columns: Co
     return own
 
 
-def _check_config_file(wanted: _Wanted, own: CountSource | None) -> None:
-    if wanted.config_file is not None and own is None:
-        raise InputError(f"{wanted.out}: a run needs images, not counts alone; plan folder:DIR or a split (.npz)")
-
-
 @contextmanager
 def _saying_what_needs_less_memory() -> Iterator[None]:
     try:
@@ -221,7 +224,8 @@ def _plan_in_parts(file: CountTable, policy: Policy, out: Path | None, as_json: 
 def _plan_in_memory(source: CountSource, policy: str, limits: Limits, wanted: _Wanted) -> None:
     """Plan, compare and draw counts that are known as a whole."""
     table, as_json = source.counts, wanted.as_json
-    _announce_plan(table, limits, wanted.compare)
+    each = SEARCH_SECONDS * limits.needs_counts + COMPARISON_SECONDS * wanted.compare
+    announce(each * table.n.size, f"to plan for {table.num_clients:,} clients")
     chosen = choose_policy(policy, limits, table)
     allocation = chosen.allocate(table)
     summary = write_plan([(Chunk(table, table.clients, 0), allocation)], chosen.spec, wanted.plan_file)
@@ -231,8 +235,12 @@ def _plan_in_memory(source: CountSource, policy: str, limits: Limits, wanted: _W
     if source.how:
         _remark(f"read {source.title} as {source.how}", as_json)
     _say_if_balanced(summary, as_json)
-    _point_to_full_balance(table, allocation, as_json)
-    _write_config(wanted.config_file, source, chosen, as_json)
+    enough = FullBalance().allocate(table).total
+    if allocation.total > enough:
+        _remark(f"full balance needs fewer images, {enough:,}, and leaves no imbalance: --policy full-balance", as_json)
+    if wanted.config_file is not None:
+        write_bytes(wanted.config_file, run_config(source, chosen).encode())
+        _remark(f"config: {wanted.config_file}; run it with: fedeas run {wanted.config_file}", as_json)
     if wanted.compare:
         _show_comparison(table, side_by_side, allocation, as_json)
     if limits.auto and summary.imbalance_before > 0:
@@ -240,16 +248,13 @@ def _plan_in_memory(source: CountSource, policy: str, limits: Limits, wanted: _W
         for line in advice_for(allocation.generated if asked is None else asked, table).splitlines():
             _remark(line, as_json)
     if wanted.plot:
-        _draw_plan(wanted.plot, table, allocation, side_by_side)
+        from fedeas.views import figures as plots
+
+        figure = plots.comparison_figure(table, side_by_side) if side_by_side else plots.plan_figure(table, allocation)
+        plots.save(figure, wanted.plot)
         _remark(f"plot: {wanted.plot}", as_json)
     if wanted.config_file is None:
         _suggest_after_plan(wanted.plan_file, as_json)
-
-
-def _announce_plan(counts: LabelCounts, limits: Limits, compare: bool) -> None:
-    """Say how long a search for beta or a comparison will take for a large table."""
-    each = SEARCH_SECONDS * limits.needs_counts + COMPARISON_SECONDS * compare
-    announce(each * counts.n.size, f"to plan for {counts.num_clients:,} clients")
 
 
 def _show_plan(
@@ -282,13 +287,6 @@ def _say_if_balanced(summary: Summary, as_json: bool) -> None:
         _remark(BALANCED, as_json)
 
 
-def _point_to_full_balance(counts: LabelCounts, allocation: Allocation, as_json: bool) -> None:
-    """Say so if a plan has more images than are needed to remove all imbalance."""
-    enough = FullBalance().allocate(counts).total
-    if allocation.total > enough:
-        _remark(f"full balance needs fewer images, {enough:,}, and leaves no imbalance: --policy full-balance", as_json)
-
-
 def _suggest_after_plan(out: Path | None, as_json: bool) -> None:
     if as_json:
         return
@@ -296,22 +294,6 @@ def _suggest_after_plan(out: Path | None, as_json: bool) -> None:
         next_step("add --out plan.csv to keep the plan, and make its images with `fedeas generate plan.csv`")
     else:
         next_step(f"make the images with `fedeas generate {out} --generator NAME --out images`")
-
-
-def _suggest_after_partition(out: Path | None) -> None:
-    if out is None:
-        next_step("add --out counts.csv to keep the counts, and plan with `fedeas plan counts.csv --auto`")
-    else:
-        next_step(f"plan with `fedeas plan {out} --auto`")
-
-
-def _write_config(path: Path | None, source: CountSource, policy: Policy, as_json: bool) -> None:
-    """Write the config of a run on these clients."""
-    if path is None:
-        return
-    with written_whole(path) as part:
-        part.write_text(run_config(source, policy), "utf-8")
-    _remark(f"config: {path}; run it with: fedeas run {path}", as_json)
 
 
 @contextmanager
@@ -336,25 +318,3 @@ def _check_outputs(source: str | Path | None, out: Path | None, plot: Path | Non
         from fedeas.views import figures as plots
 
         plots.checked_ending(plot)
-
-
-def _draw_plan(path: Path, counts: LabelCounts, allocation: Allocation, side_by_side: list[Allocation]) -> None:
-    from fedeas.views import figures as plots
-
-    figure = plots.comparison_figure(counts, side_by_side) if side_by_side else plots.plan_figure(counts, allocation)
-    plots.save(figure, path)
-
-
-def _check_partition_file(path: Path | None) -> None:
-    """Refuse an unknown format before anything is drawn."""
-    if path is not None and path.suffix not in (".csv", ".parquet", ".npz"):
-        raise InputError(f"{path}: use .csv or .parquet for counts, .npz for who holds which sample")
-
-
-def _write_partition(path: Path | None, split: Split) -> None:
-    if path is None:
-        return
-    if path.suffix == ".npz":
-        split.partition.save(path)
-    else:
-        write_counts(path, split.counts)

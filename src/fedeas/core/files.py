@@ -87,10 +87,10 @@ def append_line(path: Path, line: str) -> None:
             flush(path.parent)
 
 
-def make_folder(path: Path, mode: int = 0o777) -> None:
+def make_folder(path: Path) -> None:
     """Create a folder and its missing parents."""
     try:
-        path.mkdir(mode=mode, parents=True, exist_ok=True)
+        path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise unwritable(path, error, "created") from None
 

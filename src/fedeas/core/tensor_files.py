@@ -39,7 +39,9 @@ def write_tensors(
         try:
             save_file(dict(tensors), folder / part.name, metadata={**about, DIGEST: blank})
         except SafetensorError as error:
-            raise _system_error(error) from None
+            # The operating system's error is behind it, and only its text names it.
+            found = re.search(r"\(os error (\d+)\)", str(error))
+            raise (OSError(int(found[1]), os.strerror(int(found[1]))) if found else error) from None
         part.touch()
         shutil.copymode(part, folder / part.name)  # safetensors lets nobody but the owner read its files
         (folder / part.name).replace(part)
@@ -158,9 +160,3 @@ def _blocks(file: BinaryIO, start: int, length: int) -> Iterator[bytes]:
             raise ValueError("its end is missing")
         length -= len(block)
         yield block
-
-
-def _system_error(error: Exception) -> Exception:
-    """The operating system's error behind a safetensors error, whose text alone names it."""
-    found = re.search(r"\(os error (\d+)\)", str(error))
-    return OSError(int(found[1]), os.strerror(int(found[1]))) if found else error

@@ -58,10 +58,6 @@ class Column:
         """Whether the name says that these are clients."""
         return self.named_like(_CLIENT) and not self.named_like(_LABEL)
 
-    def names_samples(self) -> bool:
-        """Whether the name says that these are samples."""
-        return self.named_like(_SAMPLE)
-
     def holds_names(self) -> bool:
         """Whether the values are text, and none of them is a number."""
         return self.is_text and not any(_NUMBER.fullmatch(str(value)) for value in self.head())
@@ -158,7 +154,11 @@ def layout_of(columns: Sequence[Column], asked: ColumnNames | None = None) -> La
     "one row a client and class; clients in column 'hospital', classes in 'label', counts in 'count'"
     """
     asked = asked or ColumnNames()
-    _check_asked(columns, asked)
+    for name in asked:
+        if name not in _names(columns):
+            raise InputError(f"no column {name!r}; there are {_listed(_names(columns))}")
+    if len({*asked}) < len([*asked]):
+        raise InputError("one column cannot be two of client, label and count; name different ones")
     client = asked.client if asked.client is not None else _client(columns, asked)
     rest = [column for column in columns if column.name != client and column.name not in (asked.label, asked.count)]
     label = asked.label
@@ -178,14 +178,6 @@ def layout_of(columns: Sequence[Column], asked: ColumnNames | None = None) -> La
         )
     rest = [column for column in rest if column.name != label]
     return _long(rest, client, label, asked.count)
-
-
-def _check_asked(columns: Sequence[Column], asked: ColumnNames) -> None:
-    for name in asked:
-        if name not in _names(columns):
-            raise InputError(f"no column {name!r}; there are {_listed(_names(columns))}")
-    if len({*asked}) < len([*asked]):
-        raise InputError("one column cannot be two of client, label and count; name different ones")
 
 
 def _client(columns: Sequence[Column], asked: ColumnNames) -> str | None:
@@ -223,7 +215,7 @@ def _label(rest: Sequence[Column], client: Column | None, asked: ColumnNames) ->
     if len(labels) == 1 and (labels[0].is_text or others == labels):
         return labels[0].name
     if len(others) == 1 and (others[0].is_text or asked.count is not None or _repeats(client)):
-        if others[0].names_samples():
+        if others[0].named_like(_SAMPLE):
             raise InputError(
                 f"column {others[0].name!r} names samples, and no column their classes; add a column 'label', or "
                 f"{_call(others[0].name, 'label')} if these are classes"
@@ -270,11 +262,8 @@ def _wide(columns: Sequence[Column], client: str | None) -> Layout:
             f"column {words!r} holds text, not counts; remove it or, if rows are of clients and classes, "
             "call the columns 'client', 'label' and 'count' (or give --client-column, --label-column, --count-column)"
         )
-    return _without_totals(Layout(client, classes=_names(classes), left_out=tuple(ids)), classes)
-
-
-def _without_totals(layout: Layout, classes: Sequence[Column]) -> Layout:
-    """Leave out a column that is called total and is the sum of all others; refuse one that is not."""
+    layout = Layout(client, classes=_names(classes), left_out=tuple(ids))
+    # A column that is called total and is the sum of all others is left out, one that is not is refused.
     for total in [column for column in classes if column.named_like(_TOTAL)]:
         others = [column for column in classes if column is not total]
         if len(others) > 1 and total.is_number and all(column.is_number for column in others):

@@ -19,6 +19,8 @@ from fedeas.planning.policies.prices import Bracket, bisect_price, rounded_down
 Curves = TypeVar("Curves")
 ReadParts = Callable[[], Iterator[LabelCounts]]
 """Starts to read the table anew, part by part."""
+Placer = Callable[[LabelCounts], IntArray]
+"""The allocation of the next part; parts come in order."""
 
 NEARBY = (1 / 8, 1 / 2**8, 1 / 2**16)
 """How far from a guess further prices are tried, relative to what is not yet excluded."""
@@ -67,7 +69,9 @@ class Passes(Generic[Curves]):
         low, high = ends
         width = guess / 4
         while not narrow(low, high) and high.price - low.price > CLOSE * high.price:
-            prices = _to_try(low.price, high.price, guess, width)
+            offsets = [sign * width * part for part in NEARBY for sign in (-1, 1)]
+            tried = {(low.price + high.price) / 2, guess, *(guess + offset for offset in offsets)}
+            prices = sorted(price for price in tried if low.price < price < high.price)
             for each in map(Tried, prices, self.taken_at(prices)):
                 if each.taken > total:
                     low = max(low, each)
@@ -92,12 +96,6 @@ class Passes(Generic[Curves]):
             return known[price] <= total
 
         return bisect_price(fits, highest)
-
-
-def _to_try(low: float, high: float, guess: float, width: float) -> list[float]:
-    offsets = [sign * width * part for part in NEARBY for sign in (-1, 1)]
-    prices = {(low + high) / 2, guess, *(guess + offset for offset in offsets)}
-    return sorted(price for price in prices if low < price < high)
 
 
 def middles(bracket: Bracket, levels: int) -> Iterator[float]:

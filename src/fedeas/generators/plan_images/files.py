@@ -126,10 +126,16 @@ def _write_client(
         images[batch] = ready.sample(labels[batch], index[batch])
         yield len(images[batch])
     made = ClientImages(source.plan.client_name(row), name, images, labels, number_of(index))
-    files = {ImageFormat.FOLDER: _as_folder, ImageFormat.PARQUET: _as_parquet, ImageFormat.NPZ: _as_npz}[form](
-        folder, made, source.classes
-    )
-    _list_images(folder, source, made, files)
+    writers = {ImageFormat.FOLDER: _as_folder, ImageFormat.PARQUET: _as_parquet, ImageFormat.NPZ: _as_npz}
+    text = io.StringIO()  # the client's rows join the manifest all at once
+    writer = csv.writer(text, lineterminator="\n")
+    maker, client = source.generator.fingerprint[:16], for_csv(made.client)
+    files = writers[form](folder, made, source.classes)
+    for image, label, number, file in zip(made.images, made.labels, made.numbers, files, strict=True):
+        digest = hashlib.sha256(np.ascontiguousarray(image).data).hexdigest()
+        writer.writerow([client, for_csv(source.classes[label]), number, for_csv(file), digest, maker])
+    with writing(folder / MANIFEST), (folder / MANIFEST).open("a", encoding="utf-8", newline="") as manifest:
+        manifest.write(text.getvalue())
 
 
 def _as_folder(folder: Path, made: ClientImages, classes: Sequence[str]) -> list[str]:
@@ -174,18 +180,6 @@ def _png(image: NDArray[np.uint8]) -> bytes:
     file = io.BytesIO()
     Image.fromarray(image[0] if len(image) == 1 else image.transpose(1, 2, 0)).save(file, "PNG")
     return file.getvalue()
-
-
-def _list_images(folder: Path, source: PlanSource, made: ClientImages, files: Sequence[str]) -> None:
-    """Add the client's rows to the manifest, all of them at once."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    maker = source.generator.fingerprint[:16]
-    for image, label, number, file in zip(made.images, made.labels, made.numbers, files, strict=True):
-        digest = hashlib.sha256(np.ascontiguousarray(image).data).hexdigest()
-        writer.writerow([for_csv(made.client), for_csv(source.classes[label]), number, for_csv(file), digest, maker])
-    with writing(folder / MANIFEST), (folder / MANIFEST).open("a", encoding="utf-8", newline="") as manifest:
-        manifest.write(text.getvalue())
 
 
 def _complete_clients(folder: Path, source: PlanSource) -> set[int]:

@@ -85,13 +85,10 @@ def _sheet(rows: list[tuple[str, Images]]) -> Image.Image:
         top = MARGIN + row * height
         pen.text((left - MARGIN, top + (height - GAP) / 2), name, fill=INK, font=font, anchor="rm")
         for column, image in enumerate(images):
-            sheet.paste(_enlarged(image), (left + column * width, top))
+            colour = np.broadcast_to(image, (3, *image.shape[1:])).transpose(1, 2, 0)
+            large = np.ascontiguousarray(colour.repeat(SCALE, axis=0).repeat(SCALE, axis=1))
+            sheet.paste(Image.fromarray(large), (left + column * width, top))
     return sheet
-
-
-def _enlarged(image: Images) -> Image.Image:
-    colour = np.broadcast_to(image, (3, *image.shape[1:])).transpose(1, 2, 0)
-    return Image.fromarray(np.ascontiguousarray(colour.repeat(SCALE, axis=0).repeat(SCALE, axis=1)))
 
 
 def _checked(images: Images, labels: ArrayLike, num_classes: int) -> IntArray:

@@ -118,16 +118,13 @@ def _taken(each: RunSnapshot) -> IntArray:
 
 def class_names(runs: Iterable[RunSnapshot], num_classes: int) -> list[str]:
     """Names of the classes: those of the label counts or of the dataset, if all runs agree on them, else numbers."""
-    named = {_names_of(each) for each in runs}
-    names = named.pop() if len(named) == 1 else ()
+    found: set[tuple[str, ...]] = set()
+    for each in runs:
+        dataset = each.run.config.data.dataset
+        given = each.planned[0].classes if each.planned is not None else None
+        found.add(tuple(given or (KNOWN[dataset].classes if dataset in KNOWN else ())))
+    names = found.pop() if len(found) == 1 else ()
     return list(names) if len(names) == num_classes else [str(label) for label in range(num_classes)]
-
-
-def _names_of(run: RunSnapshot) -> tuple[str, ...]:
-    dataset = run.run.config.data.dataset
-    known = KNOWN[dataset].classes if dataset in KNOWN else ()
-    given = run.planned[0].classes if run.planned is not None else None
-    return tuple(given or known)
 
 
 def _read(

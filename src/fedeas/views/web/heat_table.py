@@ -42,8 +42,10 @@ def heat_table(
     classes = [*map(for_html, counts.class_names)]
     clients = [for_html(counts.client_name(row)) for row in rows]
     first, others = min(max(map(len, [*clients, CORNER])), WIDEST) + 2, max(len(str(largest)), SHORT) + 1
-    head = "".join(f'<th scope="col">{_class_name(name)}</th>' for name in classes)
-    shades = _shades_of(table[rows], largest)
+    heads = (name if len(name) <= SHORT else f'<div class="long">{name}</div>' for name in classes)
+    head = "".join(f'<th scope="col">{name}</th>' for name in heads)
+    shares = np.log10(np.maximum(table[rows], 1)) / np.log10(max(largest, 10))
+    shades = np.rint(shares * (SHADES - 1)).astype(np.int64)  # places in the palette
     body = "".join(map(partial(_row, screen, classes), clients, table[rows].tolist(), shades.tolist()))
     return (
         # Takes the focus so that its sides can be reached with keys. A browser's search for such an element ends here.
@@ -84,17 +86,6 @@ def _row(screen: Screen, classes: list[str], client: str, values: list[int], sha
         for name, value, shade in zip(classes, values, shades, strict=True)
     )
     return f'<tr><th scope="row">{client}</th>{"".join(cells)}</tr>'
-
-
-def _class_name(name: str) -> str:
-    return name if len(name) <= SHORT else f'<div class="long">{name}</div>'
-
-
-def _shades_of(table: IntArray, largest: int) -> IntArray:
-    """The place of each number in the palette, by its logarithm."""
-    shares = np.log10(np.maximum(table, 1)) / np.log10(max(largest, 10))
-    shades: IntArray = np.rint(shares * (SHADES - 1)).astype(np.int64)
-    return shades
 
 
 @cache

@@ -67,7 +67,14 @@ def listed(folder: Path) -> Listing:
     """The run directories below the folder; one that cannot be read has the reason as its state."""
     stamps = {config.parent: _stamp(config.parent) for config in RunStore(folder).root.glob("*/config.json")}
     found = sorted(stamps, key=lambda path: _changed(stamps[path]), reverse=True)
-    runs = [_with_state(path, _try_to_read(path, stamps[path])) for path in found[:MOST_RUNS]]
+    runs = []
+    for path in found[:MOST_RUNS]:
+        run = _try_to_read(path, stamps[path])
+        if run.config is not None and not run.finished:  # it is in progress if a process holds its lock
+            under_way = is_held(path / LOCK)
+            state = RunState.RUNNING if under_way else RunState.STOPPED
+            run = run._replace(state=f"{state}: {run.state}", under_way=under_way)
+        runs.append(run)
     return Listing(runs, len(found[MOST_RUNS:]))
 
 
@@ -89,15 +96,6 @@ def drawn_methods(runs: Sequence[ListedRun]) -> list[ListedMethod]:
 def any_under_way(found: Iterable[ListedRun]) -> bool:
     """Whether any run is in progress, so that the list should be refreshed."""
     return any(run.under_way for run in found)
-
-
-def _with_state(path: Path, run: ListedRun) -> ListedRun:
-    """An unfinished run is in progress if a process holds its lock."""
-    if run.finished or run.config is None:
-        return run
-    under_way = is_held(path / LOCK)
-    state = RunState.RUNNING if under_way else RunState.STOPPED
-    return run._replace(state=f"{state}: {run.state}", under_way=under_way)
 
 
 def _stamp(path: Path) -> Stamp:
