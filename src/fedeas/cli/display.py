@@ -235,23 +235,19 @@ def _compared(method: FinishedMethod, reference: FinishedMethod) -> list[str]:
 def _work_table(methods: Sequence[FinishedMethod]) -> Table:
     heads = ["synthetic", "removed", "peak %", "Gamma", "steps", "images seen", "gen. s", "train s"]
     table = _numbers("Work, and other measures", heads)
+    numbers = [
+        (("total",), 1, 0), (("imbalance_removed",), 100, 1), (("peak",), 100, 1), (("gamma_hat",), 1, 3),
+        (("steps",), 1, 0), (("samples",), 1, 0), (("seconds", "generate"), 1, 2), (("seconds", "train"), 1, 1),
+    ]  # fmt: skip
     for each in methods:
-        numbers = [
-            (("total",), 1, 0), (("imbalance_removed",), 100, 1), (("peak",), 100, 1), (("gamma_hat",), 1, 3),
-            (("steps",), 1, 0), (("samples",), 1, 0), (("seconds", "generate"), 1, 2), (("seconds", "train"), 1, 1),
-        ]  # fmt: skip
-        averages = (_average(each.seeds, keys, scale, decimals) for keys, scale, decimals in numbers)
-        table.add_row(foreign_text(each.name), *averages)
+        found = [(each.seeds.average(*keys), scale, decimals) for keys, scale, decimals in numbers]
+        cells = ("-" if value is None else fixed(scale * value, decimals) for value, scale, decimals in found)
+        table.add_row(foreign_text(each.name), *cells)
     table.caption = (
         "Means over seeds. Synthetic: images planned; removed: label imbalance, %; peak: best round; images seen: "
         "by the steps, each as often as it was seen."
     )
     return table
-
-
-def _average(seeds: Seeds, keys: Sequence[str], scale: int, decimals: int) -> str:
-    found = seeds.average(*keys)
-    return "-" if found is None else fixed(scale * found, decimals)
 
 
 def _numbers(title: str, heads: Sequence[str]) -> Table:

@@ -57,6 +57,8 @@ def train(
     data_root: DataRoot = None,
 ) -> None:
     """Train a diffusion model; an interrupted training is resumed."""
+    import torch
+
     from fedeas.core.devices import chosen_device
     from fedeas.data.sources import load_dataset
     from fedeas.generators.diffusion import presets, training
@@ -73,7 +75,8 @@ def train(
         images, labels, data.classes, recipe, updates=updates, seed=seed, device=where,
         compiled=compiled, start=Weights.load(start) if start is not None else None,
     )  # fmt: skip
-    seen = {"dataset": data.name, "protocol": protocol, "preset": preset, "device": _device_name(trainer.device)}
+    name = torch.cuda.get_device_name(trainer.device) if trainer.device.type == "cuda" else "CPU"
+    seen = {"dataset": data.name, "protocol": protocol, "preset": preset, "device": name}
     if trainer.device.type == "cpu":
         _say_how_long(trainer.forecast(), trainer.updates, 60 * minutes, preset)
         if preset == "quick" and data.shape[0] > 1:
@@ -293,9 +296,3 @@ def _shown(updates: int) -> Iterator[Callable[[Any], None]]:
 
 def _in_words(now: Any) -> str:
     return f"loss {now.loss:.4f}  {now.images_per_second:,.0f} images/s  {now.seconds / 60:.1f} min"
-
-
-def _device_name(device: Any) -> str:
-    import torch
-
-    return torch.cuda.get_device_name(device) if device.type == "cuda" else "CPU"

@@ -6,7 +6,6 @@ import json
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -36,7 +35,6 @@ from fedeas.data.partition import PAPER_SEED
 from fedeas.federation.split import split_of
 from fedeas.planning.advice import advice_for
 from fedeas.planning.beta import BALANCED
-from fedeas.planning.counts import Allocation, LabelCounts
 from fedeas.planning.examples import find_example
 from fedeas.planning.policies import POLICIES, FullBalance, Policy
 from fedeas.planning.request import (
@@ -52,7 +50,6 @@ from fedeas.planning.summary import Summary
 from fedeas.planning.tables import Chunk, ColumnNames, CountTable, write_counts
 
 SPEC_HELP = f"Policy as text, such as 'fedeas(beta=12)' or 'uniform'. Known: {', '.join(POLICIES)}."
-
 
 Scheme = Literal["auto", "dirichlet", "iid", "shards", "natural", "file", "paper"]
 ClientColumn = Annotated[str | None, typer.Option(help="Column with the clients' names, if it is not recognised.")]
@@ -105,8 +102,7 @@ def plan(
     before_reading = choose_policy(policy, limits)  # refuses what cannot be planned before a large input is read
     columns = ColumnNames(client_column, label_column, count_column)
     source = _source_without_columns(counts, classes, columns)
-    wanted = _Wanted(compare, out, plot, as_json)
-    if wanted.config_file is not None and source is None:
+    if _is_config(out) and source is None:
         raise InputError(f"{out}: a run needs images, not counts alone; plan folder:DIR or a split (.npz)")
     with _saying_what_needs_less_memory():
         if source is None and counts is not None:
@@ -115,7 +111,8 @@ def plan(
                 _plan_in_parts(file, before_reading, out, as_json)
                 return
             source = CountSource(counts, file.counts(classes), how=file.how)
-        _plan_in_memory(source or CountSource("the example", find_example().counts), policy, limits, wanted)
+        source = source or CountSource("the example", find_example().counts)
+        _plan_in_memory(source, policy, limits, compare, out, plot, as_json)
 
 
 def partition(
@@ -167,24 +164,9 @@ def partition(
         next_step(f"plan with `fedeas plan {out} --auto`")
 
 
-@dataclass(frozen=True)
-class _Wanted:
-    """What the user wants to see of a plan, and which files."""
-
-    compare: bool
-    out: Path | None
-    plot: Path | None
-    as_json: bool
-
-    @property
-    def config_file(self) -> Path | None:
-        """The file for the config of a run, if `out` is one."""
-        return self.out if self.out is not None and self.out.suffix == ".toml" else None
-
-    @property
-    def plan_file(self) -> Path | None:
-        """The file for the plan itself."""
-        return None if self.config_file else self.out
+def _is_config(out: Path | None) -> bool:
+    """Whether the file is for the config of a run, and not for the plan itself."""
+    return out is not None and out.suffix == ".toml"
 
 
 def _source_without_columns(counts: str | None, classes: int | None, columns: ColumnNames) -> CountSource | None:
@@ -221,16 +203,18 @@ def _plan_in_parts(file: CountTable, policy: Policy, out: Path | None, as_json: 
     _suggest_after_plan(out, as_json)
 
 
-def _plan_in_memory(source: CountSource, policy: str, limits: Limits, wanted: _Wanted) -> None:
+def _plan_in_memory(
+    source: CountSource, policy: str, limits: Limits, compare: bool, out: Path | None, plot: Path | None, as_json: bool
+) -> None:
     """Plan, compare and draw counts that are known as a whole."""
-    table, as_json = source.counts, wanted.as_json
-    each = SEARCH_SECONDS * limits.needs_counts + COMPARISON_SECONDS * wanted.compare
+    table = source.counts
+    each = SEARCH_SECONDS * limits.needs_counts + COMPARISON_SECONDS * compare
     announce(each * table.n.size, f"to plan for {table.num_clients:,} clients")
     chosen = choose_policy(policy, limits, table)
     allocation = chosen.allocate(table)
-    summary = write_plan([(Chunk(table, table.clients, 0), allocation)], chosen.spec, wanted.plan_file)
-    side_by_side = compare_policies(table, chosen, allocation) if wanted.compare else []
-    compared = comparison_record(table, side_by_side) if wanted.compare else None
+    summary = write_plan([(Chunk(table, table.clients, 0), allocation)], chosen.spec, None if _is_config(out) else out)
+    side_by_side = compare_policies(table, chosen, allocation) if compare else []
+    compared = comparison_record(table, side_by_side) if compare else None
     _show_plan(summary, chosen.spec, as_json, compared)
     if source.how:
         _remark(f"read {source.title} as {source.how}", as_json)
@@ -238,23 +222,25 @@ def _plan_in_memory(source: CountSource, policy: str, limits: Limits, wanted: _W
     enough = FullBalance().allocate(table).total
     if allocation.total > enough:
         _remark(f"full balance needs fewer images, {enough:,}, and leaves no imbalance: --policy full-balance", as_json)
-    if wanted.config_file is not None:
-        write_bytes(wanted.config_file, run_config(source, chosen).encode())
-        _remark(f"config: {wanted.config_file}; run it with: fedeas run {wanted.config_file}", as_json)
-    if wanted.compare:
-        _show_comparison(table, side_by_side, allocation, as_json)
+    if out is not None and _is_config(out):
+        write_bytes(out, run_config(source, chosen).encode())
+        _remark(f"config: {out}; run it with: fedeas run {out}", as_json)
+    if compare and not as_json:
+        output().print(comparison_table(table, side_by_side, allocation))
+    elif compare and (remark := policy_left_out(side_by_side)):  # JSON has the rest already
+        _remark(remark, as_json)
     if limits.auto and summary.imbalance_before > 0:
         asked = chosen.images_asked(table)
         for line in advice_for(allocation.generated if asked is None else asked, table).splitlines():
             _remark(line, as_json)
-    if wanted.plot:
+    if plot:
         from fedeas.views import figures as plots
 
         figure = plots.comparison_figure(table, side_by_side) if side_by_side else plots.plan_figure(table, allocation)
-        plots.save(figure, wanted.plot)
-        _remark(f"plot: {wanted.plot}", as_json)
-    if wanted.config_file is None:
-        _suggest_after_plan(wanted.plan_file, as_json)
+        plots.save(figure, plot)
+        _remark(f"plot: {plot}", as_json)
+    if not _is_config(out):
+        _suggest_after_plan(out, as_json)
 
 
 def _show_plan(
@@ -265,16 +251,6 @@ def _show_plan(
         print(json.dumps({**plan_record(summary, policy), **more}, indent=1))
     else:
         output().print(summary_table(summary, policy))
-
-
-def _show_comparison(
-    counts: LabelCounts, side_by_side: Sequence[Allocation], chosen: Allocation, as_json: bool
-) -> None:
-    """Policies side by side; JSON has them already, but not what was left out."""
-    if not as_json:
-        output().print(comparison_table(counts, side_by_side, chosen))
-    elif remark := policy_left_out(side_by_side):
-        _remark(remark, as_json)
 
 
 def _remark(text: str, as_json: bool) -> None:

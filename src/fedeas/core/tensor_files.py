@@ -46,7 +46,11 @@ def write_tensors(
         shutil.copymode(part, folder / part.name)  # safetensors lets nobody but the owner read its files
         (folder / part.name).replace(part)
         with part.open("r+b") as file:
-            _seal(file)
+            header, start = read_header(file)
+            # safetensors writes the metadata in random order.
+            header[METADATA] = dict(sorted({**header[METADATA], DIGEST: KIND + _content_digest(file)}.items()))
+            file.seek(8)
+            file.write(json.dumps(header, ensure_ascii=False, separators=(",", ":")).encode().ljust(start - 8))
 
 
 @contextmanager
@@ -142,14 +146,6 @@ def _content_digest(file: BinaryIO) -> str:
     """SHA-256 of the tensors and the metadata."""
     content = [sorted(read_metadata(file).items()), digest_of_tensors(file)]
     return json_digest(content)
-
-
-def _seal(file: BinaryIO) -> None:
-    """Put the digest into the header and sort the metadata, which safetensors writes in random order."""
-    header, start = read_header(file)
-    header[METADATA] = dict(sorted({**header[METADATA], DIGEST: KIND + _content_digest(file)}.items()))
-    file.seek(8)
-    file.write(json.dumps(header, ensure_ascii=False, separators=(",", ":")).encode().ljust(start - 8))
 
 
 def _blocks(file: BinaryIO, start: int, length: int) -> Iterator[bytes]:

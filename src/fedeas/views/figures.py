@@ -217,7 +217,22 @@ def comparison_figure(counts: LabelCounts, allocations: Sequence[Allocation]) ->
     figure = new_figure(10, bars + maps)
     top, bottom = stacked(figure, bars, maps)
     _removed_bars(top.subplots(), counts, allocations)
-    _small_maps(bottom, counts, allocations, bottom.subplots(lines, columns, sharex=True, sharey=True, squeeze=False))
+    rows = most(np.max([each.per_client for each in allocations], axis=0))
+    norm = heat_norm(*(each.n[rows] for each in allocations))
+    panels = bottom.subplots(lines, columns, sharex=True, sharey=True, squeeze=False)
+    for place, axes in enumerate(panels.flat):
+        if place >= len(allocations):
+            axes.set_visible(False)
+            continue
+        image = heat_map(axes, allocations[place].n[rows], norm, numbers=False)
+        axes.set_title(_label(allocations[place]), fontsize=9)
+        if place + columns >= len(allocations):  # nothing below it
+            name_classes(axes, counts, room=12)
+            axes.tick_params(axis="x", labelbottom=True)
+        if place % columns == 0:
+            _name_clients(axes, counts, rows, room=10)
+    bottom.suptitle("Synthetic samples of each client and class" + _selection(rows, counts, "synthetic"))
+    heat_bar(bottom, image, list(panels.flat))
     return figure
 
 
@@ -301,25 +316,6 @@ def _removed_bars(axes: Any, counts: LabelCounts, allocations: Sequence[Allocati
     axes.invert_yaxis()
     axes.tick_params(axis="y", length=0)
     axes.spines["bottom"].set_visible(False)
-
-
-def _small_maps(figure: Any, counts: LabelCounts, allocations: Sequence[Allocation], panels: Any) -> None:
-    rows = most(np.max([each.per_client for each in allocations], axis=0))
-    norm = heat_norm(*(each.n[rows] for each in allocations))
-    columns = panels.shape[1]
-    for place, axes in enumerate(panels.flat):
-        if place >= len(allocations):
-            axes.set_visible(False)
-            continue
-        image = heat_map(axes, allocations[place].n[rows], norm, numbers=False)
-        axes.set_title(_label(allocations[place]), fontsize=9)
-        if place + columns >= len(allocations):  # nothing below it
-            name_classes(axes, counts, room=12)
-            axes.tick_params(axis="x", labelbottom=True)
-        if place % columns == 0:
-            _name_clients(axes, counts, rows, room=10)
-    figure.suptitle("Synthetic samples of each client and class" + _selection(rows, counts, "synthetic"))
-    heat_bar(figure, image, list(panels.flat))
 
 
 def _selection(rows: IntArray, counts: LabelCounts, kind: str) -> str:

@@ -188,9 +188,14 @@ def _complete_clients(folder: Path, source: PlanSource) -> set[int]:
     for row in _listed(folder / MANIFEST):
         rows.setdefault(row[0], []).append(row)
     names = {for_csv(name): row for row, name in enumerate(source.plan.client_names)}
-    done = {
-        name for name, listed in rows.items() if name in names and _is_complete(folder, source, names[name], listed)
-    }
+    done = set[str]()
+    for name, lines in rows.items():
+        wanted = source.plan.per_client[names[name]] if name in names else None
+        if len(lines) != wanted or any(len(line) != len(COLUMNS) for line in lines):
+            continue
+        files, makers = {from_csv(line[3]) for line in lines}, {line[5] for line in lines}
+        if makers == {source.generator.fingerprint[:16]} and all(_is_whole(folder / file) for file in files):
+            done.add(name)
     with written_whole(folder / MANIFEST) as part, part.open("w", encoding="utf-8", newline="") as manifest:
         writer = csv.writer(manifest, lineterminator="\n")
         writer.writerow(COLUMNS)
@@ -204,13 +209,6 @@ def _listed(manifest: Path) -> list[list[str]]:
     with suppress(FileNotFoundError, csv.Error), manifest.open(encoding="utf-8", errors="replace", newline="") as file:
         rows.extend(row for row in csv.reader(file) if row)
     return rows[1:]
-
-
-def _is_complete(folder: Path, source: PlanSource, row: int, listed: list[list[str]]) -> bool:
-    if len(listed) != source.plan.per_client[row] or any(len(line) != len(COLUMNS) for line in listed):
-        return False
-    files, makers = {from_csv(line[3]) for line in listed}, {line[5] for line in listed}
-    return makers == {source.generator.fingerprint[:16]} and all(_is_whole(folder / file) for file in files)
 
 
 def _is_whole(path: Path) -> bool:

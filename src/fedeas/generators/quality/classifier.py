@@ -313,8 +313,15 @@ def _fit(classifier: Classifier, data: _TrainingSet, recipe: Recipe, seed: int) 
     optimiser = torch.optim.SGD(
         model.parameters(), lr=0.0, momentum=recipe.momentum, weight_decay=recipe.weight_decay, nesterov=True
     )
-    for index, step, steps, generator in _batches(len(data.labels), recipe, seed, device):
-        images, labels = data.batch(index, generator)
+    count, generator = len(data.labels), torch.Generator(device).manual_seed(seed)
+    size = min(recipe.batch_size, count)
+    per_epoch = count // size  # images that do not fill a last batch are left out
+    steps = recipe.epochs * per_epoch
+    for step in range(steps):
+        place = step % per_epoch * size
+        if not place:  # a new order every epoch
+            order = torch.randperm(count, device=device, generator=generator)
+        images, labels = data.batch(order[place : place + size], generator)
         x = classifier._normalised(images)
         if on_gpu:
             x = x.contiguous(memory_format=torch.channels_last)
@@ -326,20 +333,6 @@ def _fit(classifier: Classifier, data: _TrainingSet, recipe: Recipe, seed: int) 
         optimiser.param_groups[0]["lr"] = recipe.rate(step, steps)
         optimiser.step()
     model.to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]
-
-
-def _batches(
-    count: int, recipe: Recipe, seed: int, device: torch.device
-) -> Iterator[tuple[Tensor, int, int, torch.Generator]]:
-    """Positions of each batch, in a new order every epoch; images that do not fill a last batch are left out."""
-    generator = torch.Generator(device).manual_seed(seed)
-    size = min(recipe.batch_size, count)
-    per_epoch = count // size
-    for epoch in range(recipe.epochs):
-        order = torch.randperm(count, device=device, generator=generator)
-        for place in range(per_epoch):
-            step = epoch * per_epoch + place
-            yield order[place * size : (place + 1) * size], step, recipe.epochs * per_epoch, generator
 
 
 def _moments(images: Images) -> tuple[tuple[float, ...], tuple[float, ...]]:

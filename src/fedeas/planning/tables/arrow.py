@@ -9,9 +9,8 @@ import codecs
 import os
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,7 +21,7 @@ from pyarrow import compute, csv, parquet
 from fedeas.core.errors import InputError
 from fedeas.core.foreign_text import FORMULA_IN_CSV, from_csv
 from fedeas.core.names import FORM
-from fedeas.planning.columns import Column, Layout
+from fedeas.planning.columns import Layout
 from fedeas.planning.counts import LabelCounts
 from fedeas.planning.tables.formats import Chunk, SizeCheck, shifted
 from fedeas.planning.validation import MAX_CLIENT_SIZE, TOO_LARGE
@@ -170,13 +169,6 @@ def open_parquet(path: str | os.PathLike[str]) -> Any:
     return parquet.ParquetFile(path, read_dictionary=texts)
 
 
-def columns_of(schema: pa.Schema, head: Callable[[str], list[Any]]) -> list[Column]:
-    """The columns of a table for `layout_of`; `head` reads the first values of one."""
-    return [
-        Column(field.name, is_text(field.type), is_number(field.type), partial(head, field.name)) for field in schema
-    ]
-
-
 def is_text(kind: pa.DataType) -> bool:
     """Whether a column of this type holds text."""
     kind = kind.value_type if pa.types.is_dictionary(kind) else kind
@@ -227,17 +219,8 @@ def coded(column: pa.ChunkedArray, what: str) -> tuple[Any, Any]:
     return names, whole.indices.to_numpy(zero_copy_only=False).astype(np.int64)
 
 
-def stripped(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """A column of names in one form, without blanks around them; a name of blanks alone is missing.
-
-    Numbers stay as they are.
-    """
-    if not is_text(column.type):
-        return column
-    return pa.chunked_array([_stripped(part) for part in column.chunks], column.type)
-
-
 def _stripped(part: pa.Array) -> pa.Array:
+    """Names in one form, without blanks around them."""
     if not isinstance(part, pa.DictionaryArray):
         names = compute.utf8_normalize(compute.utf8_trim_whitespace(part), form=FORM)
         return compute.if_else(compute.equal(names, ""), pa.scalar(None, names.type), names)
@@ -255,7 +238,13 @@ def plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 def _text_format(path: Path) -> _TextFormat:
     """How to read a CSV file; refuse one that is empty or has too many columns."""
-    encoding, text = _detect_encoding(path)
+    with path.open("rb") as file:
+        start = file.read(_BLOCK)
+    wide = next((name for mark, name in _WIDE_ENCODINGS.items() if start.startswith(mark)), None)
+    encoding = next((each for each in ([wide] if wide else ["utf-8", "cp1252"]) if _is_in(path, each)), None)
+    if encoding is None:
+        raise InputError("is not a text file; save the table as CSV in UTF-8")
+    text = start.decode("utf-8-sig" if encoding == "utf-8" else encoding, "replace")
     named = _SEPARATOR_LINE.match(text)
     text = text[named.end() :] if named else text
     if not text.strip():
@@ -264,17 +253,6 @@ def _text_format(path: Path) -> _TextFormat:
     separator = named[1] if named else _separator(lines)
     check_columns(max((line.count(separator) for line in lines[:1]), default=0) + 1)
     return _TextFormat(encoding, separator, 1 if named else 0)
-
-
-def _detect_encoding(path: Path) -> tuple[str, str]:
-    """The encoding of a text file, and the start of its text; refuse a file that is not text."""
-    with path.open("rb") as file:
-        start = file.read(_BLOCK)
-    wide = next((name for mark, name in _WIDE_ENCODINGS.items() if start.startswith(mark)), None)
-    for encoding in [wide] if wide else ["utf-8", "cp1252"]:
-        if _is_in(path, encoding):
-            return encoding, start.decode("utf-8-sig" if encoding == "utf-8" else encoding, "replace")
-    raise InputError("is not a text file; save the table as CSV in UTF-8")
 
 
 def _separator(lines: Sequence[str]) -> str:
@@ -326,7 +304,15 @@ def parquet_chunks(file: Any, layout: Layout, size: int, cells: int) -> Iterator
 
 def from_wide(table: pa.Table, layout: Layout, first_row: int) -> tuple[LabelCounts, Any]:
     """Counts of a wide table, and its client column; refuse repeated names."""
-    names = _unrepeated(_client_column(table, layout, first_row), first_row)
+    names = _client_column(table, layout, first_row)
+    if names is not None and len(names):
+        distinct, which = coded(names, "client name")
+        if len(distinct) < len(which):
+            order = np.argsort(which, kind="stable")
+            place = int(np.argmax(which[order][1:] == which[order][:-1]))
+            first, second = sorted(order[place : place + 2].tolist())
+            raise _duplicate(distinct[int(which[first])], first + first_row, second + first_row)
+        names = plain(names)
     with shifted(first_row, names):
         columns = [_numbers(table.column(name), name) for name in layout.classes]
         if not columns:
@@ -342,24 +328,12 @@ def checked_names(column: pa.ChunkedArray, what: str, first_row: int = 0) -> pa.
     """A column of names or labels; refuse missing ones, including NaN."""
     if pa.types.is_nested(column.type) or pa.types.is_binary(column.type) or pa.types.is_large_binary(column.type):
         raise InputError(f"a {what} of type {column.type}; give text or whole numbers")
-    column = stripped(column)
+    if is_text(column.type):  # a name of blanks alone is missing
+        column = pa.chunked_array([_stripped(part) for part in column.chunks], column.type)
     missing = column.is_null(nan_is_null=True).to_numpy()
     if missing.any():
         raise InputError(f": missing {what}; give one", row=int(missing.argmax()) + first_row)
     return column
-
-
-def _unrepeated(column: Any, first_row: int) -> Any:
-    """The client column without dictionary encoding; refuse a name that repeats."""
-    if column is None or not len(column):
-        return column
-    names, which = coded(column, "client name")
-    if len(names) < len(which):
-        order = np.argsort(which, kind="stable")
-        place = int(np.argmax(which[order][1:] == which[order][:-1]))
-        first, second = sorted(order[place : place + 2].tolist())
-        raise _duplicate(names[int(which[first])], first + first_row, second + first_row)
-    return plain(column)
 
 
 def _numbers(column: pa.ChunkedArray, name: str) -> Any:
@@ -436,14 +410,11 @@ class _UniqueNames:
         self.parts = [keys]
         ordered = np.sort(keys)
         repeated = ordered[1:][ordered[1:] == ordered[:-1]]
-        if repeated.size:
-            self._raise_if_same(set(repeated.tolist()), reread())
-
-    def _raise_if_same(self, suspects: set[int], columns: Iterator[Any]) -> None:
-        """Compare the names themselves: different names may have equal hashes."""
-        seen: dict[object, int] = {}
-        row = 0
-        for column in columns:
+        if not repeated.size:
+            return
+        # The names themselves are compared: different names may have equal hashes.
+        suspects, seen, row = set(repeated.tolist()), dict[object, int](), 0
+        for column in reread():
             for key, name in zip(_hashes(column).tolist(), column.to_pylist(), strict=True):
                 if key in suspects:
                     if name in seen:

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -87,7 +88,8 @@ class CountTable:
             self._source = arrow.read_csv(path) if self.suffix == ".csv" else arrow.open_parquet(path)
             schema = self._source.schema if self.suffix == ".csv" else self._source.schema_arrow
             arrow.check_header(schema.names)
-            self.layout = layout_of(arrow.columns_of(schema, self._head), columns)
+            kinds = ((field.name, arrow.is_text(field.type), arrow.is_number(field.type)) for field in schema)
+            self.layout = layout_of([Column(*kind, partial(self._head, kind[0])) for kind in kinds], columns)
             self.how = self.layout.describe()
             if self.suffix == ".csv":
                 self.how += self.layout.remark_on_header(columns or ColumnNames())
@@ -113,7 +115,9 @@ class CountTable:
             accept(self._rows, len(self.layout.classes))
             counts, names = arrow.from_wide(self._read(), self.layout, 0)
             found = LabelCounts(counts.n, None if names is None else names.to_pylist(), counts.classes)
-            _check_no_sums(found)
+            *_, last = found.clients or ("",)
+            if is_total(last) and len(found.n) > 2 and np.array_equal(found.n[:-1].sum(axis=0), found.n[-1]):
+                raise InputError(f": {last!r} is the sum of the rows above; remove it", row=len(found.n) - 1)
             return found
 
     @property
@@ -136,7 +140,14 @@ class CountTable:
         """
         with _naming(self.path):
             if self.suffix == ".npy":
-                yield from _npy_chunks(self.path, cells)
+                array = _load_npy(self.path)
+                if array.ndim != 2 or not array.size:
+                    LabelCounts(array)  # says what is wrong
+                rows = max(1, cells // array.shape[1])
+                for start in range(0, array.shape[0], rows):
+                    with shifted(start):
+                        counts = LabelCounts(np.array(array[start : start + rows]))
+                    yield Chunk(counts, None, start)
                 return
             if self.in_parts:
                 from fedeas.planning.tables import arrow
@@ -172,13 +183,6 @@ class CountTable:
         return [value for part in islice(parts, 1) for value in part.column(0).to_pylist() if value is not None]
 
 
-def _check_no_sums(counts: LabelCounts) -> None:
-    """Refuse a last row that is called total and is the sum of the others: it would be a client."""
-    *_, last = counts.clients or ("",)
-    if is_total(last) and len(counts.n) > 2 and np.array_equal(counts.n[:-1].sum(axis=0), counts.n[-1]):
-        raise InputError(f": {last!r} is the sum of the rows above; remove it", row=len(counts.n) - 1)
-
-
 @contextmanager
 def _naming(path: PathLike) -> Iterator[None]:
     """Put the file's name before every error in it."""
@@ -208,14 +212,3 @@ def _load_npy(path: PathLike) -> Any:
     if not isinstance(array, np.ndarray):
         raise InputError("holds no single array; save the table with numpy.save")
     return array
-
-
-def _npy_chunks(path: PathLike, cells: int) -> Iterator[Chunk]:
-    array = _load_npy(path)
-    if array.ndim != 2 or not array.size:
-        LabelCounts(array)  # says what is wrong
-    rows = max(1, cells // array.shape[1])
-    for start in range(0, array.shape[0], rows):
-        with shifted(start):
-            counts = LabelCounts(np.array(array[start : start + rows]))
-        yield Chunk(counts, None, start)

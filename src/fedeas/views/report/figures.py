@@ -116,7 +116,9 @@ def by_class(same: Sequence[Breakdown]) -> Spec:
         for group, each in enumerate(same)
     ]
     known = [value for each in same for value in each.mean_classes.tolist() if not np.isnan(value)]
-    texts = [for_html(_short(name, 16)) for name in names]  # Plotly leaves out and turns names that do not fit
+    texts = [
+        for_html(name if len(name) <= 16 else f"{name[:15]}…") for name in names
+    ]  # Plotly leaves out and turns names that do not fit
     few = {"tickvals": list(range(len(names))), "ticktext": texts} if len(names) <= 40 else {}
     across = _axis("class", **few, showgrid=False)
     layout = _layout(across, _accuracy_axis("accuracy, %", known, 100), scattermode="group")
@@ -287,10 +289,6 @@ def _heat_map(counts: LabelCounts, table: IntArray, rows: IntArray, largest: int
     across = _axis("class", type="category", showgrid=False)
     upwards = _axis("client", type="category", showgrid=False, autorange="reversed")
     return {"data": [trace], "layout": _layout(across, upwards, height=int(np.clip(130 + 16 * len(rows), 280, 580)))}
-
-
-def _short(name: str, room: int) -> str:
-    return name if len(name) <= room else f"{name[: room - 1]}…"
 
 
 def _numbers(values: Any) -> list[float | None]:

@@ -112,18 +112,15 @@ def grouped_by_method(runs: Sequence[RunSnapshot], wanted: str | None = None) ->
     groups = grouped(runs, lambda each: each.run.config)
     methods = [MethodRuns(name, tuple(members), Look("")) for name, members in groups.items()]
     methods.sort(key=lambda method: (method.total, -method.accuracy.mean if method.finished else math.inf))
-    looks = map(_on_page, looks_of([method.config.policy.partition("(")[0] for method in methods]))
+    looks = looks_of([method.config.policy.partition("(")[0] for method in methods])
+    # For black the page has its own colour of text, which a dark screen inverts.
+    looks = [look._replace(colour="var(--ink)") if look.colour == INK else look for look in looks]
     found = [replace(method, look=look) for method, look in zip(methods, looks, strict=True)]
     if wanted is None:
         return found
     labels = {each.name: {run.run.config.label for run in each.runs} for each in found if each.finished}
     name = named(wanted, labels)
     return [replace(each, is_chosen=each.name == name) for each in found]
-
-
-def _on_page(look: Look) -> Look:
-    """The same look with the page's own colour of text, which a dark screen inverts, for black."""
-    return look._replace(colour="var(--ink)") if look.colour == INK else look
 
 
 def read_snapshot(run: Run) -> RunSnapshot:

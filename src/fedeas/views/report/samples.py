@@ -132,7 +132,10 @@ def _read(
 ) -> dict[int, Images]:
     """The first undamaged images of these classes; empty if the bank is missing or unusable."""
     try:
-        disk = _disk(bank, _header(bank, about.fingerprint, pool), num_classes)
+        header = _header(bank, about.fingerprint, pool)
+        if header.num_classes != num_classes or header.shape[0] not in (1, 3) or prod(header.shape) > MOST_BYTES:
+            return {}
+        disk = Disk(bank, header)
         rows = {label: _first_good(disk, label, _indices(clients, pool)) for label, clients in wanted.items()}
     except (FedEASError, OSError):
         return {}
@@ -148,12 +151,6 @@ def _header(bank: Path, fingerprint: str, pool: int | None) -> Header:
             if own == fingerprint:
                 return header
     raise InputError(f"{bank}: holds images of other generators only")
-
-
-def _disk(bank: Path, header: Header, num_classes: int) -> Disk:
-    if header.num_classes != num_classes or header.shape[0] not in (1, 3) or prod(header.shape) > MOST_BYTES:
-        raise InputError(f"{bank}: holds no images that can be shown")
-    return Disk(bank, header)
 
 
 def _indices(wanted: IntArray, pool: int | None) -> IntArray:

@@ -7,7 +7,7 @@ from functools import cache, partial
 import numpy as np
 from plotly.colors import hex_to_rgb, sequential
 
-from fedeas.core.arrays import FloatArray, IntArray
+from fedeas.core.arrays import IntArray
 from fedeas.core.foreign_text import for_html
 from fedeas.planning.counts import LabelCounts
 from fedeas.views.figures import DARK, LIGHT, Screen
@@ -94,11 +94,9 @@ def _palette(screen: Screen) -> list[tuple[str, str]]:
     known = np.array([hex_to_rgb(colour) for colour in sequential.Viridis], float)
     places = np.linspace(0, len(known) - 1, SHADES)
     mixed = np.stack([np.interp(places, np.arange(len(known)), part) for part in known.T], axis=1)
-    found = [(f"#{np.rint(colour).astype(np.uint8).tobytes().hex()}", _text_on(colour)) for colour in mixed]
+    # Black and white have the same contrast on a luminance of 0.18.
+    luminance = (mixed / 255) ** 2.2 @ np.array([0.2126, 0.7152, 0.0722])
+    texts = np.where(luminance > 0.18, "#000000", "#ffffff").tolist()
+    colours = (f"#{np.rint(colour).astype(np.uint8).tobytes().hex()}" for colour in mixed)
+    found = list(zip(colours, texts, strict=True))
     return found if screen == DARK else found[::-1]
-
-
-def _text_on(colour: FloatArray) -> str:
-    """Black or white, whichever has more contrast: they have the same on a luminance of 0.18."""
-    luminance = (colour / 255) ** 2.2 @ np.array([0.2126, 0.7152, 0.0722])
-    return "#000000" if luminance > 0.18 else "#ffffff"

@@ -69,24 +69,18 @@ def _show(counts: LabelCounts, found: Plan, rate: float, side: int) -> None:
 def _show_where(counts: LabelCounts, found: Plan, rows: IntArray) -> None:
     tables = {"Real images": counts.n, "Synthetic images": found.allocation.n}
     largest = max(int(table[rows].max()) for table in tables.values())
-    show = _show_tables if heat_table.is_small(rows.size, counts.num_classes) else _show_maps
-    show(counts, tables, rows, largest)
-    st.caption(f"One colour scale for both; blank means none. {_selected(counts, rows)}")
-
-
-def _show_tables(counts: LabelCounts, tables: dict[str, IntArray], rows: IntArray, largest: int) -> None:
     colours = screen()
-    st.html(heat_table.heat_style(colours))
-    for place, (title, table) in zip(st.columns(2), tables.items(), strict=True):
-        place.html(heat_table.heat_table(counts, table, rows, largest, title, colours))
-    st.html(heat_table.heat_scale(largest, colours))
-
-
-def _show_maps(counts: LabelCounts, tables: dict[str, IntArray], rows: IntArray, largest: int) -> None:
-    beside = counts.num_classes <= MOST_BESIDE  # more classes need the whole width for their names
-    places = _scrolled(rows).columns(2) if beside else (_scrolled(rows), _scrolled(rows))
-    for place, (title, table) in zip(places, tables.items(), strict=True):
-        show_chart(place, charts.heat_map(counts, table, rows, largest, title, screen()), title)
+    if heat_table.is_small(rows.size, counts.num_classes):
+        st.html(heat_table.heat_style(colours))
+        for place, (title, table) in zip(st.columns(2), tables.items(), strict=True):
+            place.html(heat_table.heat_table(counts, table, rows, largest, title, colours))
+        st.html(heat_table.heat_scale(largest, colours))
+    else:
+        beside = counts.num_classes <= MOST_BESIDE  # more classes need the whole width for their names
+        places = _scrolled(rows).columns(2) if beside else (_scrolled(rows), _scrolled(rows))
+        for place, (title, table) in zip(places, tables.items(), strict=True):
+            show_chart(place, charts.heat_map(counts, table, rows, largest, title, colours), title)
+    st.caption(f"One colour scale for both; blank means none. {_selected(counts, rows)}")
 
 
 def _show_clients(counts: LabelCounts, found: Plan, rows: IntArray) -> None:

@@ -21,6 +21,7 @@ from fedeas.runs.store import LOCK, PACKED_ROUNDS, ROUNDS, Run, RunStore, read_r
 
 FOLDER_VARIABLE = "FEDEAS_PLANNER_RUNS"  # tells the page, which Streamlit starts, the folder of runs
 MOST_RUNS = 200
+FILES = ("config.json", ROUNDS, "summary.json", PACKED_ROUNDS)
 
 Stamp = tuple[tuple[int, int], ...]
 """When each file of a run directory was last written, and its length; zeros for a missing file."""
@@ -65,7 +66,8 @@ class Listing(NamedTuple):
 
 def listed(folder: Path) -> Listing:
     """The run directories below the folder; one that cannot be read has the reason as its state."""
-    stamps = {config.parent: _stamp(config.parent) for config in RunStore(folder).root.glob("*/config.json")}
+    folders = [config.parent for config in RunStore(folder).root.glob("*/config.json")]
+    stamps = {path: tuple(_change(path / name) for name in FILES) for path in folders}
     found = sorted(stamps, key=lambda path: _changed(stamps[path]), reverse=True)
     runs = []
     for path in found[:MOST_RUNS]:
@@ -96,10 +98,6 @@ def drawn_methods(runs: Sequence[ListedRun]) -> list[ListedMethod]:
 def any_under_way(found: Iterable[ListedRun]) -> bool:
     """Whether any run is in progress, so that the list should be refreshed."""
     return any(run.under_way for run in found)
-
-
-def _stamp(path: Path) -> Stamp:
-    return tuple(_change(path / name) for name in ("config.json", ROUNDS, "summary.json", PACKED_ROUNDS))
 
 
 def _change(path: Path) -> tuple[int, int]:
