@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from fedeas.generators.base import Generator
     from fedeas.generators.diffusion.weights import Weights
     from fedeas.generators.quality.classifier import Classifier
-    from fedeas.generators.quality.metrics import Report
+
 
 generator = typer.Typer(no_args_is_help=True, help="Train class-conditional generators and judge their images.")
 
@@ -157,7 +157,14 @@ def check(
     judge = _judge(data, classifier, place)
     yardstick = Yardstick.of(judge, data.images, data.test_images, data.test_labels)
     report = measure_generator(made, yardstick, per_class)
-    output().print(_report_table(report, data.classes))
+    table = Table("measure", "generated", "real test images", title=f"{report.images:,} images")
+    for row in report.rows(data.classes):
+        table.add_row(*map(foreign_text, row))
+    table.add_section()
+    for name, *shares in zip(data.classes, report.agreement_per_class, report.ceiling_per_class, strict=True):
+        cells = ("" if share is None else f"{share:.1%}" for share in shares)
+        table.add_row(foreign_text(f"agreement: {name}"), *cells)
+    output().print(table)
     if out is not None:
         make_folder(out)
         write_record(out / "report.json", {"spec": source.spec, "dataset": data.name, **report.as_dict()})
@@ -247,20 +254,6 @@ def _judge(data: Any, path: Path | None, device: str) -> Classifier:
         make_folder(path.parent)
         judge.save(path)
     return judge
-
-
-def _report_table(report: Report, classes: tuple[str, ...]) -> Table:
-    table = Table("measure", "generated", "real test images", title=f"{report.images:,} images")
-    for row in report.rows(classes):
-        table.add_row(*map(foreign_text, row))
-    table.add_section()
-    for name, generated, real in zip(classes, report.agreement_per_class, report.ceiling_per_class, strict=True):
-        table.add_row(foreign_text(f"agreement: {name}"), _share(generated), _share(real))
-    return table
-
-
-def _share(value: float | None) -> str:
-    return "" if value is None else f"{value:.1%}"
 
 
 def _grid_every(path: Path, minutes: float, device: str) -> Callable[[Weights], None]:

@@ -119,7 +119,9 @@ class Layout:
 
         Numbers from 0 or 1 on are seldom the counts of a client, so they are read as a header, and a remark says so.
         """
-        is_named = asked.client is not None or (self.client is not None and _names_rows(self.client))
+        own = None if self.client is None else Column(self.client, True, False, list)
+        names_rows = own is not None and (own.names_clients() or own.named_like(_ROW_NUMBER))
+        is_named = asked.client is not None or names_rows
         if is_named or not self.classes or not all(map(_WHOLE.fullmatch, self.classes)):
             return ""
         numbers = {name.partition(".")[0].lstrip("0") or "0" for name in self.classes}
@@ -284,12 +286,6 @@ def is_total(name: str) -> bool:
 
 def _names(columns: Any) -> tuple[str, ...]:
     return tuple(column.name for column in columns)
-
-
-def _names_rows(name: str) -> bool:
-    """Whether a column of this name holds names or numbers of the clients."""
-    column = Column(name, True, False, list)
-    return column.names_clients() or column.named_like(_ROW_NUMBER)
 
 
 def _call(column: str, part: str, what: str = "it") -> str:

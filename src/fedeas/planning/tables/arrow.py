@@ -367,23 +367,18 @@ def tally(table: pa.Table, layout: Layout, num_classes: int | None, accept: Size
     flat = np.bincount(cells, minlength=size)
     layout.check_counts(bool(flat.max() > 1), len(table))
     if layout.count is not None:
-        flat = np.bincount(cells, _checked_counts(table.column(layout.count), layout.count), size).astype(np.int64)
+        counts = _numbers(table.column(layout.count), layout.count)
+        for bad, words in (
+            (np.isnan(counts), "missing count; write 0 for none"),
+            (counts < 0, "negative count {}; give 0 or more"),
+            (counts != np.floor(counts), "fractional count {}; give whole numbers"),
+            (counts > MAX_CLIENT_SIZE, TOO_LARGE),
+        ):
+            if bad.any():
+                row = int(bad.argmax())
+                raise InputError(f", column {layout.count!r}: {words.format(counts[row])}", row=row)
+        flat = np.bincount(cells, counts, size).astype(np.int64)
     return LabelCounts(flat.reshape(len(clients), width), clients.tolist(), classes.tolist())
-
-
-def _checked_counts(column: pa.ChunkedArray, name: str) -> Any:
-    """The counts of a tidy table; refuse the first that is no count, naming its row."""
-    counts = _numbers(column, name)
-    for bad, words in (
-        (np.isnan(counts), "missing count; write 0 for none"),
-        (counts < 0, "negative count {}; give 0 or more"),
-        (counts != np.floor(counts), "fractional count {}; give whole numbers"),
-        (counts > MAX_CLIENT_SIZE, TOO_LARGE),
-    ):
-        if bad.any():
-            row = int(bad.argmax())
-            raise InputError(f", column {name!r}: {words.format(counts[row])}", row=row)
-    return counts
 
 
 def _sorted_names(column: pa.ChunkedArray, what: str) -> tuple[Any, Any]:

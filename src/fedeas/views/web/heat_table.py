@@ -56,11 +56,6 @@ def heat_table(
     )
 
 
-def heat_style(screen: Screen = LIGHT) -> str:
-    """The style of all heat tables."""
-    return STYLE.format(ink=screen.ink, grid=screen.grid, paper=screen.paper)
-
-
 def heat_scale(largest: int, screen: Screen = LIGHT) -> str:
     """The colours from one image to the most, with a mark for each power of ten."""
     most = max(largest, 10)

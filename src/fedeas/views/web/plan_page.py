@@ -71,7 +71,7 @@ def _show_where(counts: LabelCounts, found: Plan, rows: IntArray) -> None:
     largest = max(int(table[rows].max()) for table in tables.values())
     colours = screen()
     if heat_table.is_small(rows.size, counts.num_classes):
-        st.html(heat_table.heat_style(colours))
+        st.html(heat_table.STYLE.format(**colours._asdict()))
         for place, (title, table) in zip(st.columns(2), tables.items(), strict=True):
             place.html(heat_table.heat_table(counts, table, rows, largest, title, colours))
         st.html(heat_table.heat_scale(largest, colours))
