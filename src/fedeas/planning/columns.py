@@ -58,6 +58,10 @@ class Column:
         """Whether the name says that these are clients."""
         return self.named_like(_CLIENT) and not self.named_like(_LABEL)
 
+    def names_samples(self) -> bool:
+        """Whether the name says that these are samples."""
+        return self.named_like(_SAMPLE)
+
     def holds_names(self) -> bool:
         """Whether the values are text, and none of them is a number."""
         return self.is_text and not any(_NUMBER.fullmatch(str(value)) for value in self.head())
@@ -217,7 +221,7 @@ def _label(rest: Sequence[Column], client: Column | None, asked: ColumnNames) ->
     if len(labels) == 1 and (labels[0].is_text or others == labels):
         return labels[0].name
     if len(others) == 1 and (others[0].is_text or asked.count is not None or _repeats(client)):
-        if others[0].named_like(_SAMPLE):
+        if others[0].names_samples():
             raise InputError(
                 f"column {others[0].name!r} names samples, and no column their classes; add a column 'label', or "
                 f"{_call(others[0].name, 'label')} if these are classes"

@@ -44,15 +44,15 @@ def without_names(table: Any) -> Named:
     by_name = {str(name): values for name, values in columns.items()}
     clients = None if layout.client is None else by_name[layout.client]
     if layout.is_long:  # a row for each sample, or for each client and class
-        names, rows = _distinct(by_name[str(layout.client)], "client name")
+        holders, rows = _distinct(by_name[str(layout.client)], "client name")
         classes, places = _distinct(by_name[str(layout.label)], "label")
-        n = np.zeros((len(names), len(classes)), dtype=np.int64)
-        np.add.at(n, (rows, places), 1)
-        layout.check_counts(bool(n.max(initial=0) > 1), len(rows))
+        tally: NDArray[Any] = np.zeros((len(holders), len(classes)), dtype=np.int64)
+        np.add.at(tally, (rows, places), 1)
+        layout.check_counts(bool(tally.max(initial=0) > 1), len(rows))
         if layout.count is not None:
-            n = np.zeros(n.shape, dtype=by_name[layout.count].dtype)
-            np.add.at(n, (rows, places), by_name[layout.count])
-        return Named(n, names.tolist(), classes.tolist())
+            tally = np.zeros(tally.shape, dtype=by_name[layout.count].dtype)
+            np.add.at(tally, (rows, places), by_name[layout.count])
+        return Named(tally, holders.tolist(), classes.tolist())
     n = np.stack([by_name[name] for name in layout.classes], axis=1) if layout.classes else np.empty((0, 0))
     return Named(n, None if clients is None or _only_numbers_rows(clients) else list(clients), layout.classes)
 
