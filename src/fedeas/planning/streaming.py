@@ -39,7 +39,7 @@ OPEN_CLIENTS = 100_000
 
 @dataclass(frozen=True, eq=False)
 class TableSurvey:
-    """What has to be known about all clients before their curves can be drawn."""
+    """Facts about all clients that their curves need."""
 
     clients: int
     samples: int

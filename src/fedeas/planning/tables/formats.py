@@ -1,4 +1,4 @@
-"""What reading and writing of tables share."""
+"""Types and checks that reading and writing of tables share."""
 
 from __future__ import annotations
 

@@ -199,7 +199,7 @@ def _naming(path: PathLike) -> Iterator[None]:
 
 
 def _unreadable() -> tuple[type[Exception], ...]:
-    """The errors of a file that cannot be read; pyarrow has raised none of its own unless it is loaded."""
+    """The errors of an unreadable file; those of pyarrow only if it is loaded."""
     pyarrow = sys.modules.get("pyarrow")
     return OSError, ValueError, EOFError, *([pyarrow.ArrowException] if pyarrow else [])
 

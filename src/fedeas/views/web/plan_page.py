@@ -24,7 +24,7 @@ from fedeas.views.web.page_parts import cached, explaining, screen, show_chart, 
 from fedeas.views.web.plan_controls import choose_federation, choose_policy_and_size, choose_prices
 
 MOST_BESIDE = 25  # classes of heat maps that are side by side
-MOST_WHOLE, SCROLLED = 45, 820  # clients of a figure that is shown as a whole; pixels of one that is not
+MOST_WHOLE, SCROLLED = 45, 820  # most clients of a figure without a scroll bar; pixels of a figure with one
 
 _curves, _plan, _rivals = cached(plan_result.curves), cached(plan), cached(plan_result.rivals)
 
