@@ -21,7 +21,7 @@ from fedeas import (
     write_counts,
 )
 from fedeas.cli import main
-from fedeas.planning import fleet, request, streaming
+from fedeas.planning import request, streaming
 from fedeas.planning.passes import Rounding
 from fedeas.planning.policies import optimal
 from fedeas.planning.policies.prices import round_to
@@ -103,8 +103,8 @@ def test_so_it_is_for_kl_with_another_smoothing(counts, budget, smoothing):
     ids=lambda policy: policy.spec,
 )
 def test_so_it_is_for_a_larger_fleet_however_many_clients_stay_open(policy, open_clients, monkeypatch):
-    monkeypatch.setattr(fleet, "OPEN_CLIENTS", open_clients)
-    monkeypatch.setattr(fleet, "SAMPLED_CLIENTS", 20)
+    monkeypatch.setattr(streaming, "OPEN_CLIENTS", open_clients)
+    monkeypatch.setattr(streaming, "SAMPLED_CLIENTS", 20)
     assert_same(dirichlet_counts(300, 6, 0.2, 80, seed=1), policy, rows=70)
 
 

@@ -19,7 +19,7 @@ from fedeas.planning import scores
 from fedeas.planning.counts import Allocation, LabelCounts
 from fedeas.planning.policies import CertifiedAllocation, SharedAllocation
 from fedeas.planning.request import policy_left_out
-from fedeas.planning.summary import Extreme, Summary
+from fedeas.planning.summary import Summary
 from fedeas.runs.comparison import Seeds, fixed
 from fedeas.runs.methods import federation_of, grouped, named
 from fedeas.runs.progress import RunState, progress_of
@@ -43,8 +43,8 @@ def summary_table(summary: Summary, policy: str) -> RenderableType:
     table.add_row("imbalance removed", f"[bold]{summary.removed:.2%}[/]")
     table.add_row("imbalance I, before → after", f"{summary.imbalance_before:.4f} → {summary.imbalance_after:.4f}")
     table.add_row("clients that generate", f"{summary.receiving:,} of {summary.clients:,}")
-    table.add_row("most for one client", _extreme(summary.most))
-    table.add_row("least for one client", _extreme(summary.least))
+    for which, extreme in (("most", summary.most), ("least", summary.least)):
+        table.add_row(f"{which} for one client", foreign_text(f"{extreme.samples:,} (client {extreme.client})"))
     return table
 
 
@@ -107,18 +107,16 @@ def _remark(allocation: Allocation) -> str:
     return f"{name}: proved to leave {allocation.minimised} {above} the least possible"
 
 
-def _extreme(extreme: Extreme) -> Text:
-    return foreign_text(f"{extreme.samples:,} (client {extreme.client})")
-
-
 def runs_tables(runs: Sequence[Run], reference: str | None = None) -> RenderableType:
     """Accuracy and work of runs, a row for runs that differ only in their seed; unfinished runs are listed below.
 
     With a `reference`, the label or name of one method, also the difference to its accuracy, paired by seed, of
     methods on the same data and clients.
     """
-    methods = by_method(runs)
-    chosen = None if reference is None else _chosen(reference, methods)
+    methods, chosen = by_method(runs), None
+    if reference is not None:
+        name = named(reference, {each.name: each.labels for each in methods})
+        chosen = next(each for each in methods if each.name == name)
     tables = [_accuracy_table(methods, chosen), _work_table(methods)] if methods else []
     waiting = [run for run in runs if not run.finished]
     names = [f"{run.path.name} ({len(run.rounds())} of {run.config.rounds.total} rounds)" for run in waiting]
@@ -210,11 +208,6 @@ def by_method(runs: Sequence[Run]) -> list[FinishedMethod]:
     ]
 
 
-def _chosen(reference: str, methods: Sequence[FinishedMethod]) -> FinishedMethod:
-    name = named(reference, {each.name: each.labels for each in methods})
-    return next(each for each in methods if each.name == name)
-
-
 def _accuracy_table(methods: Sequence[FinishedMethod], reference: FinishedMethod | None) -> Table:
     windows = {each.seeds.window for each in methods}
     where = str(min(windows)) if len(windows) == 1 else "these rounds"
@@ -242,23 +235,19 @@ def _compared(method: FinishedMethod, reference: FinishedMethod) -> list[str]:
 def _work_table(methods: Sequence[FinishedMethod]) -> Table:
     heads = ["synthetic", "removed", "peak %", "Gamma", "steps", "images seen", "gen. s", "train s"]
     table = _numbers("Work, and other measures", heads)
+    numbers = [
+        (("total",), 1, 0), (("imbalance_removed",), 100, 1), (("peak",), 100, 1), (("gamma_hat",), 1, 3),
+        (("steps",), 1, 0), (("samples",), 1, 0), (("seconds", "generate"), 1, 2), (("seconds", "train"), 1, 1),
+    ]  # fmt: skip
     for each in methods:
-        numbers = [
-            (("total",), 1, 0), (("imbalance_removed",), 100, 1), (("peak",), 100, 1), (("gamma_hat",), 1, 3),
-            (("steps",), 1, 0), (("samples",), 1, 0), (("seconds", "generate"), 1, 2), (("seconds", "train"), 1, 1),
-        ]  # fmt: skip
-        averages = (_average(each.seeds, keys, scale, decimals) for keys, scale, decimals in numbers)
-        table.add_row(foreign_text(each.name), *averages)
+        found = [(each.seeds.average(*keys), scale, decimals) for keys, scale, decimals in numbers]
+        cells = ("-" if value is None else fixed(scale * value, decimals) for value, scale, decimals in found)
+        table.add_row(foreign_text(each.name), *cells)
     table.caption = (
         "Means over seeds. Synthetic: images planned; removed: label imbalance, %; peak: best round; images seen: "
         "by the steps, each as often as it was seen."
     )
     return table
-
-
-def _average(seeds: Seeds, keys: Sequence[str], scale: int, decimals: int) -> str:
-    found = seeds.average(*keys)
-    return "-" if found is None else fixed(scale * found, decimals)
 
 
 def _numbers(title: str, heads: Sequence[str]) -> Table:

@@ -45,31 +45,24 @@ class FittedTable:
     notes: Sequence[str] = ()
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        shown = self._fitting(options.max_width)
+        first, *others = self.columns
+        fitting, room = {first}, options.max_width - self._width(first)
+        for head in others:
+            if (width := self._width(head)) <= room:
+                fitting.add(head)
+                room -= width
+        shown = {head: cells for head, cells in self.columns.items() if head in fitting}
         hidden = [head for head in self.columns if head not in shown]
         more = [f"No room for: {'; '.join(hidden)}. A wider window or a pipe shows them."] if hidden else []
         caption = "\n".join([*self.notes, *more]) or None
         table = Table(title=self.title, caption=caption, title_justify="left", caption_justify="left", **TIGHT)
         for head in shown:
-            first = head == next(iter(shown))
             table.add_column(
-                stacked(head), justify="left" if first else self.justify, no_wrap=not first, overflow="fold"
+                stacked(head), justify="left" if head == first else self.justify, no_wrap=head != first, overflow="fold"
             )
         for row in zip(*shown.values(), strict=True):
             table.add_row(*row)
         yield table
-
-    def _fitting(self, room: int) -> dict[str, Sequence[Text]]:
-        """The first column, and each further one for which there is room."""
-        first, *others = self.columns
-        shown = {first}
-        room -= self._width(first)
-        for head in others:
-            width = self._width(head)
-            if width <= room:
-                shown.add(head)
-                room -= width
-        return {head: cells for head, cells in self.columns.items() if head in shown}
 
     def _width(self, head: str) -> int:
         texts = [stacked(head), *(cell.plain for cell in self.columns[head])]

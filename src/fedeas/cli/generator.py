@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from fedeas.generators.base import Generator
     from fedeas.generators.diffusion.weights import Weights
     from fedeas.generators.quality.classifier import Classifier
-    from fedeas.generators.quality.metrics import Report
+
 
 generator = typer.Typer(no_args_is_help=True, help="Train class-conditional generators and judge their images.")
 
@@ -57,6 +57,8 @@ def train(
     data_root: DataRoot = None,
 ) -> None:
     """Train a diffusion model; an interrupted training is resumed."""
+    import torch
+
     from fedeas.core.devices import chosen_device
     from fedeas.data.sources import load_dataset
     from fedeas.generators.diffusion import presets, training
@@ -73,7 +75,8 @@ def train(
         images, labels, data.classes, recipe, updates=updates, seed=seed, device=where,
         compiled=compiled, start=Weights.load(start) if start is not None else None,
     )  # fmt: skip
-    seen = {"dataset": data.name, "protocol": protocol, "preset": preset, "device": _device_name(trainer.device)}
+    name = torch.cuda.get_device_name(trainer.device) if trainer.device.type == "cuda" else "CPU"
+    seen = {"dataset": data.name, "protocol": protocol, "preset": preset, "device": name}
     if trainer.device.type == "cpu":
         _say_how_long(trainer.forecast(), trainer.updates, 60 * minutes, preset)
         if preset == "quick" and data.shape[0] > 1:
@@ -154,7 +157,14 @@ def check(
     judge = _judge(data, classifier, place)
     yardstick = Yardstick.of(judge, data.images, data.test_images, data.test_labels)
     report = measure_generator(made, yardstick, per_class)
-    output().print(_report_table(report, data.classes))
+    table = Table("measure", "generated", "real test images", title=f"{report.images:,} images")
+    for row in report.rows(data.classes):
+        table.add_row(*map(foreign_text, row))
+    table.add_section()
+    for name, *shares in zip(data.classes, report.agreement_per_class, report.ceiling_per_class, strict=True):
+        cells = ("" if share is None else f"{share:.1%}" for share in shares)
+        table.add_row(foreign_text(f"agreement: {name}"), *cells)
+    output().print(table)
     if out is not None:
         make_folder(out)
         write_record(out / "report.json", {"spec": source.spec, "dataset": data.name, **report.as_dict()})
@@ -246,20 +256,6 @@ def _judge(data: Any, path: Path | None, device: str) -> Classifier:
     return judge
 
 
-def _report_table(report: Report, classes: tuple[str, ...]) -> Table:
-    table = Table("measure", "generated", "real test images", title=f"{report.images:,} images")
-    for row in report.rows(classes):
-        table.add_row(*map(foreign_text, row))
-    table.add_section()
-    for name, generated, real in zip(classes, report.agreement_per_class, report.ceiling_per_class, strict=True):
-        table.add_row(foreign_text(f"agreement: {name}"), _share(generated), _share(real))
-    return table
-
-
-def _share(value: float | None) -> str:
-    return "" if value is None else f"{value:.1%}"
-
-
 def _grid_every(path: Path, minutes: float, device: str) -> Callable[[Weights], None]:
     from fedeas.generators.diffusion.sampling import DiffusionGenerator
     from fedeas.generators.quality.grid import sample_grid
@@ -278,28 +274,18 @@ def _shown(updates: int) -> Iterator[Callable[[Any], None]]:
     """Show progress: a live line on a terminal, else a plain line every `PLAIN_SECONDS`."""
     console = Console()
     if not console.is_terminal:
-        yield _plain_lines()
+        is_due = every(PLAIN_SECONDS)
+
+        def show(now: Any) -> None:
+            if is_due():
+                print(f"update {now.update:,} of {now.updates:,}  {_in_words(now)}", flush=True)
+
+        yield show
         return
     with live_bar(console, transient=False) as bar:
         task = bar.add_task("training", total=updates)
         yield lambda now: bar.update(task, completed=now.update, description=_in_words(now))
 
 
-def _plain_lines() -> Callable[[Any], None]:
-    is_due = every(PLAIN_SECONDS)
-
-    def show(now: Any) -> None:
-        if is_due():
-            print(f"update {now.update:,} of {now.updates:,}  {_in_words(now)}", flush=True)
-
-    return show
-
-
 def _in_words(now: Any) -> str:
     return f"loss {now.loss:.4f}  {now.images_per_second:,.0f} images/s  {now.seconds / 60:.1f} min"
-
-
-def _device_name(device: Any) -> str:
-    import torch
-
-    return torch.cuda.get_device_name(device) if device.type == "cuda" else "CPU"

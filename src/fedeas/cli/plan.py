@@ -6,7 +6,6 @@ import json
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -27,16 +26,15 @@ from fedeas.cli.options import DataRoot
 from fedeas.cli.progress import announce, next_step
 from fedeas.config.reading import checked_config
 from fedeas.core.errors import InputError, RunError
-from fedeas.core.files import written_whole
+from fedeas.core.files import write_bytes
 from fedeas.core.foreign_text import printable
 from fedeas.core.inputs import check_not_input
 from fedeas.data import partition as schemes
 from fedeas.data.names import NAMES
 from fedeas.data.partition import PAPER_SEED
-from fedeas.federation.split import Split, split_of
+from fedeas.federation.split import split_of
 from fedeas.planning.advice import advice_for
 from fedeas.planning.beta import BALANCED
-from fedeas.planning.counts import Allocation, LabelCounts
 from fedeas.planning.examples import find_example
 from fedeas.planning.policies import POLICIES, FullBalance, Policy
 from fedeas.planning.request import (
@@ -52,7 +50,6 @@ from fedeas.planning.summary import Summary
 from fedeas.planning.tables import Chunk, ColumnNames, CountTable, write_counts
 
 SPEC_HELP = f"Policy as text, such as 'fedeas(beta=12)' or 'uniform'. Known: {', '.join(POLICIES)}."
-
 
 Scheme = Literal["auto", "dirichlet", "iid", "shards", "natural", "file", "paper"]
 ClientColumn = Annotated[str | None, typer.Option(help="Column with the clients' names, if it is not recognised.")]
@@ -105,8 +102,8 @@ def plan(
     before_reading = choose_policy(policy, limits)  # refuses what cannot be planned before a large input is read
     columns = ColumnNames(client_column, label_column, count_column)
     source = _source_without_columns(counts, classes, columns)
-    wanted = _Wanted(compare, out, plot, as_json)
-    _check_config_file(wanted, source)
+    if _is_config(out) and source is None:
+        raise InputError(f"{out}: a run needs images, not counts alone; plan folder:DIR or a split (.npz)")
     with _saying_what_needs_less_memory():
         if source is None and counts is not None:
             file = CountTable(counts, columns)
@@ -114,7 +111,8 @@ def plan(
                 _plan_in_parts(file, before_reading, out, as_json)
                 return
             source = CountSource(counts, file.counts(classes), how=file.how)
-        _plan_in_memory(source or CountSource("the example", find_example().counts), policy, limits, wanted)
+        source = source or CountSource("the example", find_example().counts)
+        _plan_in_memory(source, policy, limits, compare, out, plot, as_json)
 
 
 def partition(
@@ -136,15 +134,20 @@ def partition(
 ) -> None:
     """Split a dataset over clients, as a run with these settings does."""
     _check_outputs(file, out, plot)
-    _check_partition_file(out)
+    if out is not None and out.suffix not in (".csv", ".parquet", ".npz"):
+        raise InputError(f"{out}: use .csv or .parquet for counts, .npz for who holds which sample")
     section: dict[str, object] = {"scheme": scheme, "clients": clients, "alpha": alpha, "per_client": per_client}
     section |= {"min_size": min_size, "cap": cap, "seed": seed, "file": str(file or "")}
     protocol = "paper" if scheme == "paper" else "clean"
     about = {"dataset": dataset, "protocol": protocol, "root": None if data_root is None else str(data_root)}
     config = checked_config({"data": about, "partition": section})
+    as_indices = out is not None and out.suffix == ".npz"
     with _counting_draws() as count:
-        split = split_of(config, needs_indices=out is not None and out.suffix == ".npz", on_draw=count)
-    _write_partition(out, split)
+        split = split_of(config, needs_indices=as_indices, on_draw=count)
+    if out is not None and as_indices:
+        split.partition.save(out)
+    elif out is not None:
+        write_counts(out, split.counts)
     if as_json:
         print(json.dumps(partition_record(split, dataset), indent=1))
     else:
@@ -155,28 +158,15 @@ def partition(
         from fedeas.views import figures as plots
 
         plots.save(plots.partition_figure(split.counts), plot)
-    if not as_json:
-        _suggest_after_partition(out)
+    if not as_json and out is None:
+        next_step("add --out counts.csv to keep the counts, and plan with `fedeas plan counts.csv --auto`")
+    elif not as_json:
+        next_step(f"plan with `fedeas plan {out} --auto`")
 
 
-@dataclass(frozen=True)
-class _Wanted:
-    """What the user wants to see of a plan, and which files."""
-
-    compare: bool
-    out: Path | None
-    plot: Path | None
-    as_json: bool
-
-    @property
-    def config_file(self) -> Path | None:
-        """The file for the config of a run, if `out` is one."""
-        return self.out if self.out is not None and self.out.suffix == ".toml" else None
-
-    @property
-    def plan_file(self) -> Path | None:
-        """The file for the plan itself."""
-        return None if self.config_file else self.out
+def _is_config(out: Path | None) -> bool:
+    """Whether the file is for the config of a run, and not for the plan itself."""
+    return out is not None and out.suffix == ".toml"
 
 
 def _source_without_columns(counts: str | None, classes: int | None, columns: ColumnNames) -> CountSource | None:
@@ -191,11 +181,6 @@ def _source_without_columns(counts: str | None, classes: int | None, columns: Co
             if value is not None:
                 raise InputError(f"{option} is for a table of counts, not for {counts or '--example'}; leave it out")
     return own
-
-
-def _check_config_file(wanted: _Wanted, own: CountSource | None) -> None:
-    if wanted.config_file is not None and own is None:
-        raise InputError(f"{wanted.out}: a run needs images, not counts alone; plan folder:DIR or a split (.npz)")
 
 
 @contextmanager
@@ -218,38 +203,44 @@ def _plan_in_parts(file: CountTable, policy: Policy, out: Path | None, as_json: 
     _suggest_after_plan(out, as_json)
 
 
-def _plan_in_memory(source: CountSource, policy: str, limits: Limits, wanted: _Wanted) -> None:
+def _plan_in_memory(
+    source: CountSource, policy: str, limits: Limits, compare: bool, out: Path | None, plot: Path | None, as_json: bool
+) -> None:
     """Plan, compare and draw counts that are known as a whole."""
-    table, as_json = source.counts, wanted.as_json
-    _announce_plan(table, limits, wanted.compare)
+    table = source.counts
+    each = SEARCH_SECONDS * limits.needs_counts + COMPARISON_SECONDS * compare
+    announce(each * table.n.size, f"to plan for {table.num_clients:,} clients")
     chosen = choose_policy(policy, limits, table)
     allocation = chosen.allocate(table)
-    summary = write_plan([(Chunk(table, table.clients, 0), allocation)], chosen.spec, wanted.plan_file)
-    side_by_side = compare_policies(table, chosen, allocation) if wanted.compare else []
-    compared = comparison_record(table, side_by_side) if wanted.compare else None
+    summary = write_plan([(Chunk(table, table.clients, 0), allocation)], chosen.spec, None if _is_config(out) else out)
+    side_by_side = compare_policies(table, chosen, allocation) if compare else []
+    compared = comparison_record(table, side_by_side) if compare else None
     _show_plan(summary, chosen.spec, as_json, compared)
     if source.how:
         _remark(f"read {source.title} as {source.how}", as_json)
     _say_if_balanced(summary, as_json)
-    _point_to_full_balance(table, allocation, as_json)
-    _write_config(wanted.config_file, source, chosen, as_json)
-    if wanted.compare:
-        _show_comparison(table, side_by_side, allocation, as_json)
+    enough = FullBalance().allocate(table).total
+    if allocation.total > enough:
+        _remark(f"full balance needs fewer images, {enough:,}, and leaves no imbalance: --policy full-balance", as_json)
+    if out is not None and _is_config(out):
+        write_bytes(out, run_config(source, chosen).encode())
+        _remark(f"config: {out}; run it with: fedeas run {out}", as_json)
+    if compare and not as_json:
+        output().print(comparison_table(table, side_by_side, allocation))
+    elif compare and (remark := policy_left_out(side_by_side)):  # JSON has the rest already
+        _remark(remark, as_json)
     if limits.auto and summary.imbalance_before > 0:
         asked = chosen.images_asked(table)
         for line in advice_for(allocation.generated if asked is None else asked, table).splitlines():
             _remark(line, as_json)
-    if wanted.plot:
-        _draw_plan(wanted.plot, table, allocation, side_by_side)
-        _remark(f"plot: {wanted.plot}", as_json)
-    if wanted.config_file is None:
-        _suggest_after_plan(wanted.plan_file, as_json)
+    if plot:
+        from fedeas.views import figures as plots
 
-
-def _announce_plan(counts: LabelCounts, limits: Limits, compare: bool) -> None:
-    """Say how long a search for beta or a comparison will take for a large table."""
-    each = SEARCH_SECONDS * limits.needs_counts + COMPARISON_SECONDS * compare
-    announce(each * counts.n.size, f"to plan for {counts.num_clients:,} clients")
+        figure = plots.comparison_figure(table, side_by_side) if side_by_side else plots.plan_figure(table, allocation)
+        plots.save(figure, plot)
+        _remark(f"plot: {plot}", as_json)
+    if not _is_config(out):
+        _suggest_after_plan(out, as_json)
 
 
 def _show_plan(
@@ -262,16 +253,6 @@ def _show_plan(
         output().print(summary_table(summary, policy))
 
 
-def _show_comparison(
-    counts: LabelCounts, side_by_side: Sequence[Allocation], chosen: Allocation, as_json: bool
-) -> None:
-    """Policies side by side; JSON has them already, but not what was left out."""
-    if not as_json:
-        output().print(comparison_table(counts, side_by_side, chosen))
-    elif remark := policy_left_out(side_by_side):
-        _remark(remark, as_json)
-
-
 def _remark(text: str, as_json: bool) -> None:
     """Print a line; beside JSON it goes to the error output."""
     print(printable(text), file=sys.stderr if as_json else sys.stdout)
@@ -282,13 +263,6 @@ def _say_if_balanced(summary: Summary, as_json: bool) -> None:
         _remark(BALANCED, as_json)
 
 
-def _point_to_full_balance(counts: LabelCounts, allocation: Allocation, as_json: bool) -> None:
-    """Say so if a plan has more images than are needed to remove all imbalance."""
-    enough = FullBalance().allocate(counts).total
-    if allocation.total > enough:
-        _remark(f"full balance needs fewer images, {enough:,}, and leaves no imbalance: --policy full-balance", as_json)
-
-
 def _suggest_after_plan(out: Path | None, as_json: bool) -> None:
     if as_json:
         return
@@ -296,22 +270,6 @@ def _suggest_after_plan(out: Path | None, as_json: bool) -> None:
         next_step("add --out plan.csv to keep the plan, and make its images with `fedeas generate plan.csv`")
     else:
         next_step(f"make the images with `fedeas generate {out} --generator NAME --out images`")
-
-
-def _suggest_after_partition(out: Path | None) -> None:
-    if out is None:
-        next_step("add --out counts.csv to keep the counts, and plan with `fedeas plan counts.csv --auto`")
-    else:
-        next_step(f"plan with `fedeas plan {out} --auto`")
-
-
-def _write_config(path: Path | None, source: CountSource, policy: Policy, as_json: bool) -> None:
-    """Write the config of a run on these clients."""
-    if path is None:
-        return
-    with written_whole(path) as part:
-        part.write_text(run_config(source, policy), "utf-8")
-    _remark(f"config: {path}; run it with: fedeas run {path}", as_json)
 
 
 @contextmanager
@@ -336,25 +294,3 @@ def _check_outputs(source: str | Path | None, out: Path | None, plot: Path | Non
         from fedeas.views import figures as plots
 
         plots.checked_ending(plot)
-
-
-def _draw_plan(path: Path, counts: LabelCounts, allocation: Allocation, side_by_side: list[Allocation]) -> None:
-    from fedeas.views import figures as plots
-
-    figure = plots.comparison_figure(counts, side_by_side) if side_by_side else plots.plan_figure(counts, allocation)
-    plots.save(figure, path)
-
-
-def _check_partition_file(path: Path | None) -> None:
-    """Refuse an unknown format before anything is drawn."""
-    if path is not None and path.suffix not in (".csv", ".parquet", ".npz"):
-        raise InputError(f"{path}: use .csv or .parquet for counts, .npz for who holds which sample")
-
-
-def _write_partition(path: Path | None, split: Split) -> None:
-    if path is None:
-        return
-    if path.suffix == ".npz":
-        split.partition.save(path)
-    else:
-        write_counts(path, split.counts)

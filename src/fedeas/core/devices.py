@@ -37,12 +37,6 @@ def chosen_device(name: str, setting: str = "device") -> torch.device:
     return device
 
 
-def check_precision(name: str, device: torch.device) -> None:
-    """Refuse a precision that the device does not have: all but ``fp32`` need a GPU."""
-    if name != "fp32" and device.type != "cuda":
-        raise InputError(f"engine.precision {name} needs a GPU; use fp32 on {device}")
-
-
 @contextmanager
 def torch_precision(name: str, device: torch.device) -> Iterator[None]:
     """A context in which torch computes in ``fp32``, ``tf32`` (faster products on GPUs that have it) or ``bf16``.
@@ -50,7 +44,8 @@ def torch_precision(name: str, device: torch.device) -> Iterator[None]:
     In ``fp32`` cuDNN must use deterministic kernels, which are not its fastest. For our networks its kernels of the
     shorter formats are deterministic anyway.
     """
-    check_precision(name, device)
+    if name != "fp32" and device.type != "cuda":
+        raise InputError(f"engine.precision {name} needs a GPU; use fp32 on {device}")
     cudnn, shorter = torch.backends.cudnn, name != "fp32"
     before = torch.get_float32_matmul_precision(), cudnn.allow_tf32, cudnn.deterministic
     torch.set_float32_matmul_precision("high" if shorter else "highest")

@@ -87,10 +87,10 @@ def append_line(path: Path, line: str) -> None:
             flush(path.parent)
 
 
-def make_folder(path: Path, mode: int = 0o777) -> None:
+def make_folder(path: Path) -> None:
     """Create a folder and its missing parents."""
     try:
-        path.mkdir(mode=mode, parents=True, exist_ok=True)
+        path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise unwritable(path, error, "created") from None
 
@@ -136,8 +136,13 @@ def remove_leftovers(folder: Path) -> None:
     with suppress(OSError):
         for entry in os.scandir(folder):
             found = _PART.fullmatch(entry.name)
-            if found and _is_left_over(entry, found):
-                _remove(Path(entry.path))
+            if not found or not _is_left_over(entry, found):
+                continue
+            with suppress(OSError):
+                if entry.is_dir():
+                    shutil.rmtree(entry.path, ignore_errors=True)
+                else:
+                    Path(entry.path).unlink()
 
 
 def _is_left_over(entry: os.DirEntry[str], named: re.Match[str]) -> bool:
@@ -147,14 +152,6 @@ def _is_left_over(entry: os.DirEntry[str], named: re.Match[str]) -> bool:
     with suppress(OSError):
         return time.time() - entry.stat(follow_symlinks=False).st_mtime > STRANGER_KEPT
     return False
-
-
-def _remove(path: Path) -> None:
-    with suppress(OSError):
-        if path.is_dir():
-            shutil.rmtree(path, ignore_errors=True)
-        else:
-            path.unlink()
 
 
 @cache

@@ -45,11 +45,6 @@ def is_there(path: str | os.PathLike[str]) -> bool:
         return False
 
 
-def is_folder(path: str | os.PathLike[str]) -> bool:
-    """Whether there is a folder of this name; False for what cannot be a name."""
-    return is_there(path) and Path(path).is_dir()
-
-
 def check_not_input(output: str | os.PathLike[str] | None, source: str | os.PathLike[str] | None) -> None:
     """Refuse to write over the file that is read, also where another path leads to it."""
     if output is None or source is None:

@@ -32,18 +32,13 @@ class Journal:
     def add(self, record: Mapping[str, Any]) -> None:
         """Add a record and wait until it is on the disk."""
         make_folder(self.path.parent)
-        self._mend_end()
-        append_line(self.path, line_of(record))
-
-    def _mend_end(self) -> None:
-        """Remove half a line, and end a whole one that an editor left without its end."""
         content = self._content()
-        if not content or content.endswith(b"\n"):
-            return
-        with writing(self.path), self.path.open("r+b") as file:
-            file.truncate(_whole_length(content))
-            if file.seek(0, os.SEEK_END) == len(content):
-                file.write(b"\n")
+        if content and not content.endswith(b"\n"):  # half a line is removed; a whole one, as of an editor, is ended
+            with writing(self.path), self.path.open("r+b") as file:
+                file.truncate(_whole_length(content))
+                if file.seek(0, os.SEEK_END) == len(content):
+                    file.write(b"\n")
+        append_line(self.path, line_of(record))
 
     def _content(self) -> bytes:
         return read_bytes(self.path) if self.path.exists() else b""

@@ -97,13 +97,11 @@ def find_callable(spec: str, kind: str) -> Any:
 
 def code_digest(specs: Iterable[str], kind: str) -> str:
     """One hash of the code behind these ``python:module:name``; empty where there is none."""
-    codes = [[spec, _code_of(spec, kind)] for spec in sorted(set(specs))]
+    codes = []
+    for spec in sorted(set(specs)):
+        module, found = find(spec, kind)
+        codes.append([spec, code(spec, found, sources(spec, module, found))])
     return json_digest([FORMAT, codes]) if codes else ""
-
-
-def _code_of(spec: str, kind: str) -> list[str]:
-    module, found = find(spec, kind)
-    return code(spec, found, sources(spec, module, found))
 
 
 def imported_code(spec: str) -> str:

@@ -13,17 +13,13 @@ def birth(pid: int) -> str | None:
     >>> birth(os.getpid()) == birth(os.getpid()) is not None
     True
     """
-    if not Path("/proc/self/stat").exists():
-        return _birth_from_ps(pid)
+    if not Path("/proc/self/stat").exists():  # not Linux
+        command = ["ps", "-o", "state=,lstart=", "-p", str(pid)]
+        state, _, began = subprocess.run(command, capture_output=True, text=True).stdout.strip().partition(" ")
+        return None if state.startswith("Z") else began.strip() or None
     try:
         # The name, in brackets before these fields, may itself contain spaces and brackets.
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
         return None
     return None if fields[0] == "Z" else fields[19]
-
-
-def _birth_from_ps(pid: int) -> str | None:
-    command = ["ps", "-o", "state=,lstart=", "-p", str(pid)]
-    state, _, began = subprocess.run(command, capture_output=True, text=True).stdout.strip().partition(" ")
-    return None if state.startswith("Z") else began.strip() or None

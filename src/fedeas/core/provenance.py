@@ -78,7 +78,8 @@ class Seen:
 
     def __str__(self) -> str:
         """Such as "cifar10 (train), continued from cifar100 (train)"."""
-        return ", continued from ".join(one._alone_in_words for one in self._chain())
+        parts = ((one.dataset or "unknown data", " and ".join(one.parts) or "unknown parts") for one in self._chain())
+        return ", continued from ".join(f"{dataset} ({seen})" for dataset, seen in parts)
 
     def _chain(self) -> Iterator[Seen]:
         yield self
@@ -92,10 +93,6 @@ class Seen:
             return not other
         # The training part of a file may contain test images of another dataset.
         return False if self.parts and (other or self.dataset == dataset) else None
-
-    @property
-    def _alone_in_words(self) -> str:
-        return f"{self.dataset or 'unknown data'} ({' and '.join(self.parts) or 'unknown parts'})"
 
 
 NOT_KNOWN = Seen()

@@ -39,12 +39,18 @@ def write_tensors(
         try:
             save_file(dict(tensors), folder / part.name, metadata={**about, DIGEST: blank})
         except SafetensorError as error:
-            raise _system_error(error) from None
+            # The operating system's error is behind it, and only its text names it.
+            found = re.search(r"\(os error (\d+)\)", str(error))
+            raise (OSError(int(found[1]), os.strerror(int(found[1]))) if found else error) from None
         part.touch()
         shutil.copymode(part, folder / part.name)  # safetensors lets nobody but the owner read its files
         (folder / part.name).replace(part)
         with part.open("r+b") as file:
-            _seal(file)
+            header, start = read_header(file)
+            # safetensors writes the metadata in random order.
+            header[METADATA] = dict(sorted({**header[METADATA], DIGEST: KIND + _content_digest(file)}.items()))
+            file.seek(8)
+            file.write(json.dumps(header, ensure_ascii=False, separators=(",", ":")).encode().ljust(start - 8))
 
 
 @contextmanager
@@ -142,14 +148,6 @@ def _content_digest(file: BinaryIO) -> str:
     return json_digest(content)
 
 
-def _seal(file: BinaryIO) -> None:
-    """Put the digest into the header and sort the metadata, which safetensors writes in random order."""
-    header, start = read_header(file)
-    header[METADATA] = dict(sorted({**header[METADATA], DIGEST: KIND + _content_digest(file)}.items()))
-    file.seek(8)
-    file.write(json.dumps(header, ensure_ascii=False, separators=(",", ":")).encode().ljust(start - 8))
-
-
 def _blocks(file: BinaryIO, start: int, length: int) -> Iterator[bytes]:
     file.seek(start)
     while length > 0:
@@ -158,9 +156,3 @@ def _blocks(file: BinaryIO, start: int, length: int) -> Iterator[bytes]:
             raise ValueError("its end is missing")
         length -= len(block)
         yield block
-
-
-def _system_error(error: Exception) -> Exception:
-    """The operating system's error behind a safetensors error, whose text alone names it."""
-    found = re.search(r"\(os error (\d+)\)", str(error))
-    return OSError(int(found[1]), os.strerror(int(found[1]))) if found else error

@@ -20,31 +20,23 @@ def get_weights(source: str, name: str | None = None) -> Path:
     `source` is a file or ``hub:OWNER/REPOSITORY/FILE.safetensors``. If it is a name, nothing is copied.
     """
     if is_name(source):
-        return _found(source)
+        path = named_file(source)
+        if path is None:
+            raise InputError(
+                f"{source!r}: weights of this name are not here, and they have no address on the Hub; copy "
+                f"{source}{SUFFIX} to {fetched_folder()}, or give {FORM}"
+            )
+        return path
     where, _, file = source.rpartition("/")
-    target = fetched_folder() / f"{name or _usual_name(source)}{SUFFIX}"
+    path = Path(source)
+    usual = path.parent.name if path.name == GENERATOR else path.stem  # a training's result is called as its folder
+    target = fetched_folder() / f"{name or usual}{SUFFIX}"
     origin = _downloaded(where.removeprefix(HUB), file, target) if source.startswith(HUB) else Path(source)
     weights_digest(origin)  # an unreadable file is refused before it is kept
     make_folder(target.parent)
     with written_whole(target) as part:
         shutil.copyfile(origin, part)
     return target
-
-
-def _found(name: str) -> Path:
-    path = named_file(name)
-    if path is None:
-        raise InputError(
-            f"{name!r}: weights of this name are not here, and they have no address on the Hub; copy {name}{SUFFIX} "
-            f"to {fetched_folder()}, or give {FORM}"
-        )
-    return path
-
-
-def _usual_name(source: str) -> str:
-    """The file's name, or that of its folder if it is the result of a generator's training."""
-    path = Path(source)
-    return path.parent.name if path.name == GENERATOR else path.stem
 
 
 def _downloaded(repository: str, file: str, target: Path) -> Path:

@@ -131,11 +131,22 @@ def _listed_path(policy: FedEAS, counts: LabelCounts, scale: FloatArray, end: fl
     steps = _steps_below(scale, end)
     client = np.repeat(np.arange(counts.num_clients), steps)
     level = np.arange(1, client.size + 1) - np.repeat(np.cumsum(steps) - steps, steps)
-    raised = _classes_raised(policy, counts, client, level)
+    raised = np.empty(client.size, dtype=np.int64)  # classes that get one more sample at each step
+    limit, length = policy.fillable(counts), max(1, 2**20 // counts.num_classes)
+    for start in range(0, client.size, length):
+        part = slice(start, start + length)
+        below = np.minimum(level[part], limit[client[part]])
+        raised[part] = (counts.n[client[part]] < below[:, None]).sum(axis=1)
     beta = level / scale[client]
     order = np.argsort(beta, kind="stable")
     beta, totals = beta[order], np.cumsum(raised[order])
-    drop = np.cumsum(_drops(counts, client, level, raised)[order])
+    kind = np.int64 if counts.sizes.max() <= MAX_SQUARED else np.float64
+    # A step takes the raised classes from level - 1 to level, and so lowers I.
+    squares = (counts.n.astype(kind) ** 2).sum(axis=1)[client] + _sum_so_far(raised * (2 * level - 1), level)
+    sizes = counts.sizes[client] + _sum_so_far(raised, level)
+    squares_before, sizes_before = squares - raised * (2 * level - 1), sizes - raised
+    lowered = counts.weights[client] * (squares_before / sizes_before**2.0 - squares / sizes**2.0)
+    drop = np.cumsum(lowered[order])
     apart = beta[1:] > beta[:-1] * (1 + ROUNDING_SLACK)  # the policy takes closer steps together
     last = np.append(apart, np.ones(min(beta.size, 1), dtype=bool))
     initial = scores.imbalance(counts) or np.inf  # balanced clients: the removed share is 0
@@ -270,27 +281,6 @@ def _steps_below(scale: FloatArray, end: float) -> IntArray:
     if math.isinf(end):  # only when no beta generates anything
         return np.zeros(scale.size, dtype=np.int64)
     return np.maximum(np.ceil(scale * end * (1 - ROUNDING_SLACK)).astype(np.int64) - 1, 0)
-
-
-def _classes_raised(policy: FedEAS, counts: LabelCounts, client: IntArray, level: IntArray) -> IntArray:
-    """How many classes get one more sample when the client's budget rises to `level`."""
-    limit = policy.fillable(counts)
-    raised = np.empty(client.size, dtype=np.int64)
-    step = max(1, 2**20 // counts.num_classes)
-    for start in range(0, client.size, step):
-        part = slice(start, start + step)
-        below = np.minimum(level[part], limit[client[part]])
-        raised[part] = (counts.n[client[part]] < below[:, None]).sum(axis=1)
-    return raised
-
-
-def _drops(counts: LabelCounts, client: IntArray, level: IntArray, raised: IntArray) -> FloatArray:
-    """How much each step lowers I: the raised classes go from level - 1 to level."""
-    kind = np.int64 if counts.sizes.max() <= MAX_SQUARED else np.float64
-    squares = (counts.n.astype(kind) ** 2).sum(axis=1)[client] + _sum_so_far(raised * (2 * level - 1), level)
-    sizes = counts.sizes[client] + _sum_so_far(raised, level)
-    squares_before, sizes_before = squares - raised * (2 * level - 1), sizes - raised
-    return np.asarray(counts.weights[client] * (squares_before / sizes_before**2.0 - squares / sizes**2.0))
 
 
 def _sum_so_far(values: IntArray, level: IntArray) -> IntArray:

@@ -59,10 +59,14 @@ class BetaCurve:
         """Total and share removed."""
         filled = self._filled(beta)
         sizes = self.counts.sizes + filled.samples
-        if not self._is_exact(int(sizes.max())):
+        if self.counts.num_classes * int(sizes.max()) ** 2 >= 2**63:  # squares would not fit 64 bits
             plan = replace(self.policy, beta=beta).allocate(self.counts) if beta > 0 else None
             return self._total(filled), 0.0 if plan is None else scores.imbalance_removed(self.counts, plan)
-        left = self._imbalance(filled, sizes)
+        # I follows from sum_c (C n_c - N)^2 = C (C sum_c n_c^2 - N^2), in whole numbers.
+        classes = self.counts.num_classes
+        squares = self._squares[:, -1] - _taken(self._squares, filled.classes) + filled.classes * filled.level**2
+        apart = classes * squares - sizes**2
+        left = float((self.counts.weights * (apart / (classes * sizes.astype(np.float64) ** 2))).sum())
         return self._total(filled), 1 - left / self._initial if self._initial > 0 else 0.0
 
     def _filled(self, beta: float) -> _Filled:
@@ -74,17 +78,6 @@ class BetaCurve:
         if filled.samples[filled.level >= MAX_LEVEL].any() or filled.samples.sum(dtype=np.float64) > MAX_BUDGET:
             return MAX_BUDGET + 1
         return int(filled.samples.sum())
-
-    def _imbalance(self, filled: _Filled, sizes: IntArray) -> float:
-        """I, from sum_c (C n_c - N)^2 = C (C sum_c n_c^2 - N^2), in whole numbers."""
-        classes = self.counts.num_classes
-        squares = self._squares[:, -1] - _taken(self._squares, filled.classes) + filled.classes * filled.level**2
-        apart = classes * squares - sizes**2
-        return float((self.counts.weights * (apart / (classes * sizes.astype(np.float64) ** 2))).sum())
-
-    def _is_exact(self, largest: int) -> bool:
-        """Whether clients of up to this size have squares that fit 64 bits."""
-        return self.counts.num_classes * largest**2 < 2**63
 
     @cached_property
     def _squares(self) -> IntArray:

@@ -123,7 +123,9 @@ class Layout:
 
         Numbers from 0 or 1 on are seldom the counts of a client, so they are read as a header, and a remark says so.
         """
-        is_named = asked.client is not None or (self.client is not None and _names_rows(self.client))
+        own = None if self.client is None else Column(self.client, True, False, list)
+        names_rows = own is not None and (own.names_clients() or own.named_like(_ROW_NUMBER))
+        is_named = asked.client is not None or names_rows
         if is_named or not self.classes or not all(map(_WHOLE.fullmatch, self.classes)):
             return ""
         numbers = {name.partition(".")[0].lstrip("0") or "0" for name in self.classes}
@@ -158,7 +160,11 @@ def layout_of(columns: Sequence[Column], asked: ColumnNames | None = None) -> La
     "one row a client and class; clients in column 'hospital', classes in 'label', counts in 'count'"
     """
     asked = asked or ColumnNames()
-    _check_asked(columns, asked)
+    for name in asked:
+        if name not in _names(columns):
+            raise InputError(f"no column {name!r}; there are {_listed(_names(columns))}")
+    if len({*asked}) < len([*asked]):
+        raise InputError("one column cannot be two of client, label and count; name different ones")
     client = asked.client if asked.client is not None else _client(columns, asked)
     rest = [column for column in columns if column.name != client and column.name not in (asked.label, asked.count)]
     label = asked.label
@@ -178,14 +184,6 @@ def layout_of(columns: Sequence[Column], asked: ColumnNames | None = None) -> La
         )
     rest = [column for column in rest if column.name != label]
     return _long(rest, client, label, asked.count)
-
-
-def _check_asked(columns: Sequence[Column], asked: ColumnNames) -> None:
-    for name in asked:
-        if name not in _names(columns):
-            raise InputError(f"no column {name!r}; there are {_listed(_names(columns))}")
-    if len({*asked}) < len([*asked]):
-        raise InputError("one column cannot be two of client, label and count; name different ones")
 
 
 def _client(columns: Sequence[Column], asked: ColumnNames) -> str | None:
@@ -270,11 +268,8 @@ def _wide(columns: Sequence[Column], client: str | None) -> Layout:
             f"column {words!r} holds text, not counts; remove it or, if rows are of clients and classes, "
             "call the columns 'client', 'label' and 'count' (or give --client-column, --label-column, --count-column)"
         )
-    return _without_totals(Layout(client, classes=_names(classes), left_out=tuple(ids)), classes)
-
-
-def _without_totals(layout: Layout, classes: Sequence[Column]) -> Layout:
-    """Leave out a column that is called total and is the sum of all others; refuse one that is not."""
+    layout = Layout(client, classes=_names(classes), left_out=tuple(ids))
+    # A column that is called total and is the sum of all others is left out, one that is not is refused.
     for total in [column for column in classes if column.named_like(_TOTAL)]:
         others = [column for column in classes if column is not total]
         if len(others) > 1 and total.is_number and all(column.is_number for column in others):
@@ -295,12 +290,6 @@ def is_total(name: str) -> bool:
 
 def _names(columns: Any) -> tuple[str, ...]:
     return tuple(column.name for column in columns)
-
-
-def _names_rows(name: str) -> bool:
-    """Whether a column of this name holds names or numbers of the clients."""
-    column = Column(name, True, False, list)
-    return column.names_clients() or column.named_like(_ROW_NUMBER)
 
 
 def _call(column: str, part: str, what: str = "it") -> str:

@@ -43,8 +43,16 @@ def without_names(table: Any) -> Named:
         layout = layout_of(heads)
     by_name = {str(name): values for name, values in columns.items()}
     clients = None if layout.client is None else by_name[layout.client]
-    if layout.is_long:
-        return _tallied(layout, by_name)
+    if layout.is_long:  # a row for each sample, or for each client and class
+        holders, rows = _distinct(by_name[str(layout.client)], "client name")
+        classes, places = _distinct(by_name[str(layout.label)], "label")
+        tally: NDArray[Any] = np.zeros((len(holders), len(classes)), dtype=np.int64)
+        np.add.at(tally, (rows, places), 1)
+        layout.check_counts(bool(tally.max(initial=0) > 1), len(rows))
+        if layout.count is not None:
+            tally = np.zeros(tally.shape, dtype=by_name[layout.count].dtype)
+            np.add.at(tally, (rows, places), by_name[layout.count])
+        return Named(tally, holders.tolist(), classes.tolist())
     n = np.stack([by_name[name] for name in layout.classes], axis=1) if layout.classes else np.empty((0, 0))
     return Named(n, None if clients is None or _only_numbers_rows(clients) else list(clients), layout.classes)
 
@@ -88,19 +96,6 @@ def _head(name: object, values: NDArray[Any]) -> Column:
 
 def _only_numbers_rows(index: Any) -> bool:
     return bool(np.array_equal(np.asarray(index), np.arange(len(index))))
-
-
-def _tallied(layout: Layout, columns: dict[str, NDArray[Any]]) -> Named:
-    """Counts of a frame with a row for each sample, or for each client and class."""
-    clients, rows = _distinct(columns[str(layout.client)], "client name")
-    classes, places = _distinct(columns[str(layout.label)], "label")
-    n = np.zeros((len(clients), len(classes)), dtype=np.int64)
-    np.add.at(n, (rows, places), 1)
-    layout.check_counts(bool(n.max(initial=0) > 1), len(rows))
-    if layout.count is not None:
-        n = np.zeros(n.shape, dtype=columns[layout.count].dtype)
-        np.add.at(n, (rows, places), columns[layout.count])
-    return Named(n, clients.tolist(), classes.tolist())
 
 
 def _distinct(values: NDArray[Any], what: str) -> tuple[NDArray[Any], NDArray[np.intp]]:

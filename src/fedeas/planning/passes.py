@@ -1,7 +1,7 @@
 """Find the price at which a budget is spent, for a table that is read several times from its beginning to its end.
 
-Each reading tries several prices at once. What all clients take falls as the price rises, so two prices enclose the one
-that is looked for. A sample of the clients says where to begin, and a straight line between two prices where to go on.
+Each reading tries several prices at once. All clients together take fewer samples at a higher price, so two prices
+enclose the right one. The first guess comes from a sample of the clients, each later one from a straight line.
 """
 
 from __future__ import annotations
@@ -18,10 +18,12 @@ from fedeas.planning.policies.prices import Bracket, bisect_price, rounded_down
 
 Curves = TypeVar("Curves")
 ReadParts = Callable[[], Iterator[LabelCounts]]
-"""Starts to read the table anew, part by part."""
+"""Start to read the table again, part by part."""
+Placer = Callable[[LabelCounts], IntArray]
+"""The allocation of the next part; parts come in order."""
 
 NEARBY = (1 / 8, 1 / 2**8, 1 / 2**16)
-"""How far from a guess further prices are tried, relative to what is not yet excluded."""
+"""Distances of further prices from a guess, relative to the interval that is left."""
 
 CLOSE = 1e-13
 """Prices that differ by less, relatively, may be in the wrong order because of rounding errors."""
@@ -50,7 +52,7 @@ class Passes(Generic[Curves]):
         return map(self.curves_of, self.parts())
 
     def taken_at(self, prices: Sequence[float]) -> list[int]:
-        """What all clients take at each of some rising prices; the highest comes first, where clients take least."""
+        """The samples that all clients take at each of some rising prices; the highest is tried first."""
         taken = [0] * len(prices)
         for curves in self.curves():
             for place in reversed(range(len(prices))):
@@ -67,7 +69,9 @@ class Passes(Generic[Curves]):
         low, high = ends
         width = guess / 4
         while not narrow(low, high) and high.price - low.price > CLOSE * high.price:
-            prices = _to_try(low.price, high.price, guess, width)
+            offsets = [sign * width * part for part in NEARBY for sign in (-1, 1)]
+            tried = {(low.price + high.price) / 2, guess, *(guess + offset for offset in offsets)}
+            prices = sorted(price for price in tried if low.price < price < high.price)
             for each in map(Tried, prices, self.taken_at(prices)):
                 if each.taken > total:
                     low = max(low, each)
@@ -94,12 +98,6 @@ class Passes(Generic[Curves]):
         return bisect_price(fits, highest)
 
 
-def _to_try(low: float, high: float, guess: float, width: float) -> list[float]:
-    offsets = [sign * width * part for part in NEARBY for sign in (-1, 1)]
-    prices = {(low + high) / 2, guess, *(guess + offset for offset in offsets)}
-    return sorted(price for price in prices if low < price < high)
-
-
 def middles(bracket: Bracket, levels: int) -> Iterator[float]:
     """The prices that the next halvings may try."""
     if levels:
@@ -111,8 +109,8 @@ def middles(bracket: Bracket, levels: int) -> Iterator[float]:
 class Rounding:
     """Round real numbers of samples, given in parts, as `round_to` rounds them all at once.
 
-    The number from which on rests are rounded up is found by counting: rests that are at least 0 are in the order of
-    their bits, so four readings, each for a quarter of the bits, lead to it.
+    The smallest rest that is rounded up is found by counting. Rests of 0 or more have the order of their bits, so four
+    readings find it, each of them a quarter of the bits.
     """
 
     def __init__(self, samples: Callable[[], Iterator[FloatArray]], total: int) -> None:

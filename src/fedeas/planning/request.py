@@ -106,16 +106,13 @@ def choose_policy(text: str, limits: Limits, counts: LabelCounts | None = None) 
         return policy_with_budget(text, _fedeas_within(FedEAS(), limits, counts) if images is None else images)
     policy = parse_policy(text)
     if limits.given:
-        _check_takes_limit(policy, text)
+        if policy.budget_field or (isinstance(policy, FedEAS) and "beta" in policy_fields(text)):
+            raise PolicyError(
+                f"{policy.spec} has its budget already; give the budget once, in the policy or as a limit"
+            )
+        if not isinstance(policy, FedEAS):
+            raise PolicyError(f"{policy.spec} takes no beta, total or limit; leave them out, or choose another policy")
     return _fedeas_within(policy, limits, counts) if isinstance(policy, FedEAS) else policy
-
-
-def _check_takes_limit(policy: Policy, text: str) -> None:
-    """Refuse a limit beside a policy that has its budget already, or takes none."""
-    if policy.budget_field or (isinstance(policy, FedEAS) and "beta" in policy_fields(text)):
-        raise PolicyError(f"{policy.spec} has its budget already; give the budget once, in the policy or as a limit")
-    if not isinstance(policy, FedEAS):
-        raise PolicyError(f"{policy.spec} takes no beta, total or limit; leave them out, or choose another policy")
 
 
 def _fedeas_within(policy: FedEAS, limits: Limits, counts: LabelCounts | None) -> FedEAS:
@@ -123,22 +120,17 @@ def _fedeas_within(policy: FedEAS, limits: Limits, counts: LabelCounts | None) -
         return replace(policy, beta=limits.beta)
     if counts is None or not limits.given:
         return policy
-    beta = _beta_within(policy, limits, counts)
-    return policy if math.isinf(beta) else replace(policy, beta=beta)
-
-
-def _beta_within(policy: FedEAS, limits: Limits, counts: LabelCounts) -> float:
-    """The beta for a limit; infinite if every client is balanced, since then any beta generates nothing."""
     if limits.auto:
         least = MIN_REMOVED if limits.min_removed is None else limits.min_removed
         most = MAX_SHARE if limits.max_share is None else limits.max_share
         interval = select_beta(counts, policy, least, most)
-        return interval.hi if math.isinf(interval.hi) else interval.roundest
-    if limits.min_removed is not None:
-        return beta_for_removed(policy, counts, limits.min_removed)
-    images = limits.images(counts)
-    beta = beta_for_total(policy, counts, images or 0).beta
-    return beta if math.isinf(beta) else shortened_beta(policy, counts, beta)
+        beta = interval.hi if math.isinf(interval.hi) else interval.roundest
+    elif limits.min_removed is not None:
+        beta = beta_for_removed(policy, counts, limits.min_removed)
+    else:
+        beta = beta_for_total(policy, counts, limits.images(counts) or 0).beta
+        beta = beta if math.isinf(beta) else shortened_beta(policy, counts, beta)
+    return policy if math.isinf(beta) else replace(policy, beta=beta)  # if all are balanced, any beta generates nothing
 
 
 def reads_in_parts(file: CountTable, policy: Policy, limits: Limits) -> bool:

@@ -12,8 +12,7 @@ import numpy as np
 
 from fedeas.core.arrays import IntArray
 from fedeas.planning.counts import LabelCounts
-from fedeas.planning.fleet import Placer
-from fedeas.planning.passes import ReadParts
+from fedeas.planning.passes import Placer, ReadParts
 from fedeas.planning.policies import Policy, Pool
 from fedeas.planning.policies.base import Budget, spread_evenly
 from fedeas.planning.policies.baselines import BySize, Spread, no_absent_class, over_classes, shares_by_size
@@ -25,7 +24,14 @@ def spread(parts: ReadParts, policy: Spread | BySize | Pool) -> Placer:
     if isinstance(policy, BySize):
         return _by_size(parts, _samples_in_parts(policy.budget, parts))
     if isinstance(policy, Pool):
-        return _from_pool(parts, policy, _samples_in_parts(policy.distinct, parts))
+        lacked: defaultdict[int, FallingNumbers] = defaultdict(FallingNumbers)
+        clients, images = 0, _samples_in_parts(policy.distinct, parts)
+        for part in parts():
+            clients += part.num_clients
+            for label, column in enumerate(policy.lacking(part).T):
+                lacked[label].add(column)
+        sizes = sizes_of_pool(lambda place: np.array([each.at(place) for each in lacked.values()]), clients, images)
+        return lambda part: np.minimum(policy.lacking(part), sizes)
     return _evenly(parts, policy, _samples_in_parts(policy.budget, parts))
 
 
@@ -65,17 +71,6 @@ def _by_size(parts: ReadParts, total: int) -> Placer:
         return over_classes(shares, part.num_classes)
 
     return place
-
-
-def _from_pool(parts: ReadParts, policy: Pool, images: int) -> Placer:
-    lacked: defaultdict[int, FallingNumbers] = defaultdict(FallingNumbers)
-    clients = 0
-    for part in parts():
-        clients += part.num_clients
-        for label, column in enumerate(policy.lacking(part).T):
-            lacked[label].add(column)
-    sizes = sizes_of_pool(lambda place: np.array([each.at(place) for each in lacked.values()]), clients, images)
-    return lambda part: np.minimum(policy.lacking(part), sizes)
 
 
 class FallingNumbers:

@@ -9,16 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 from operator import attrgetter
+from typing import NamedTuple
 
 import numpy as np
 
 from fedeas.core.arrays import BoolArray, FloatArray, IntArray, frozen
 from fedeas.core.errors import PolicyError
 from fedeas.planning.counts import Allocation, LabelCounts
-from fedeas.planning.fleet import Exceptions, Placer, TableSurvey, leave_few_open, open_clients, plan_whole
-from fedeas.planning.passes import CLOSE, Passes, ReadParts, Rounding, Tried
+from fedeas.planning.passes import CLOSE, Curves, Passes, Placer, ReadParts, Rounding, Tried
 from fedeas.planning.policies import KL, BySize, Greedy, Optimal, Policy, Pool
+from fedeas.planning.policies.base import Budget
 from fedeas.planning.policies.baselines import Spread
 from fedeas.planning.policies.greedy import SAFE_MARGIN, by_falling_gain, next_gain
 from fedeas.planning.policies.kl import DivergenceCurves, spend
@@ -30,6 +32,67 @@ from fedeas.planning.tables import Chunk, CountTable
 
 PART_CELLS = 2**18
 IN_PASSES = Greedy, Optimal, KL, Spread, BySize, Pool
+SAMPLED_CLIENTS = 10_000
+OPEN_CLIENTS = 100_000
+"""The search ends when two prices differ by at most this many samples; the rest is decided in memory."""
+
+
+@dataclass(frozen=True, eq=False)
+class TableSurvey:
+    """Facts about all clients that their curves need."""
+
+    clients: int
+    samples: int
+    largest: int
+    total: int
+    """Samples to spend."""
+    some: LabelCounts
+    """About `SAMPLED_CLIENTS` clients, evenly from the whole table."""
+
+    @staticmethod
+    def of(parts: ReadParts, budget: Budget) -> TableSurvey:
+        """Read the table once."""
+        clients = samples = largest = matched = 0
+        chosen, stride = np.empty((0, 1), dtype=np.int64), 1
+        for part in parts():
+            rows = part.n[-clients % stride :: stride]
+            chosen = rows if not clients else np.concatenate([chosen, rows])
+            while len(chosen) > 2 * SAMPLED_CLIENTS:
+                chosen, stride = chosen[::2], 2 * stride
+            clients, samples = clients + part.num_clients, samples + part.total
+            largest = max(largest, int(part.sizes.max()))
+            matched += budget.allocate(part).total if isinstance(budget, Policy) else 0
+        total = matched if isinstance(budget, Policy) else int(budget)
+        return TableSurvey(clients, samples, largest, total, LabelCounts(frozen(chosen.copy())))
+
+    @property
+    def sampled_total(self) -> int:
+        """The part of the budget that falls to the sampled clients."""
+        return self.total * self.some.num_clients // self.clients
+
+    def waterfill(self, part: LabelCounts) -> Waterfill:
+        """The curves of some clients towards equal shares."""
+        return Waterfill(part, max(self.total, self.largest))
+
+
+class Open(NamedTuple):
+    """The clients that two prices leave open, by their rows in the table, their counts, and what all others take."""
+
+    rows: IntArray
+    counts: LabelCounts
+    settled: int
+
+
+def open_clients(passes: Passes[Curves], split: Callable[[Curves], tuple[IntArray, BoolArray]]) -> Open:
+    """Read the table once; `split` tells what each client of a part takes, and which of them are open."""
+    rows, counts, settled, first_row = [], [], 0, 0
+    for part in passes.parts():
+        samples, is_open = split(passes.curves_of(part))
+        rows.append(first_row + np.flatnonzero(is_open))
+        counts.append(part.n[is_open])
+        settled += int(samples[~is_open].sum())
+        first_row += part.num_clients
+    return Open(np.concatenate(rows), LabelCounts(frozen(np.concatenate(counts))), settled)
 
 
 def can_stream(policy: Policy) -> bool:
@@ -57,7 +120,9 @@ def placement(parts: ReadParts, policy: Policy) -> Placer:
     fleet = TableSurvey.of(parts, policy.budget)
     check_searchable(fleet.total)
     if isinstance(policy, Optimal) and is_small(fleet.clients, fleet.total):
-        return plan_whole(parts, policy)
+        plan = policy.allocate(LabelCounts(np.concatenate([part.n for part in parts()]))).n
+        rows = iter(plan)
+        return lambda part: np.stack([*islice(rows, part.num_clients)])
     if isinstance(policy, Greedy):
         return _greedy(parts, fleet)
     return _optimal(parts, fleet) if isinstance(policy, Optimal) else _kl(parts, fleet, policy)
@@ -74,7 +139,12 @@ def _kl(parts: ReadParts, fleet: TableSurvey, policy: KL) -> Placer:
     for curves in passes.curves():
         highest, matched = max(highest, curves.highest_price), matched + fine_total(curves.matched())
     surplus = fleet.total - matched / FINE
-    price = None if surplus >= 0 else _kl_price(passes, fleet, highest, matched)
+    price: float | None = None
+    if surplus < 0:
+        _, guess = spend(passes.curves_of(fleet.some), fleet.some.num_clients, fleet.sampled_total)
+        ends = Tried(0.0, matched), Tried(highest, 0)
+        low, high = passes.enclose(fleet.total * FINE, ends, guess, lambda low, high: False)
+        price = passes.bisect(fleet.total * FINE, highest, low.price, high.price).enough
 
     def samples_of(curves: DivergenceCurves) -> FloatArray:
         return curves.matched(surplus / fleet.clients) if price is None else curves.samples_at(price)
@@ -83,25 +153,24 @@ def _kl(parts: ReadParts, fleet: TableSurvey, policy: KL) -> Placer:
     return lambda part: rounding.next_part(samples_of(curves_of(part)))
 
 
-def _kl_price(passes: Passes[DivergenceCurves], fleet: TableSurvey, highest: float, matched: int) -> float:
-    total = fleet.total * FINE
-    _, guess = spend(passes.curves_of(fleet.some), fleet.some.num_clients, fleet.sampled_total)
-    ends = Tried(0.0, matched), Tried(highest, 0)
-    low, high = passes.enclose(total, ends, guess, lambda low, high: False)
-    return passes.bisect(total, highest, low.price, high.price).enough
-
-
 @dataclass
 class Filling:
     """Place the next part: each client takes what `usual` says, except some, given by row and number of samples."""
 
     fleet: TableSurvey
     usual: Callable[[Waterfill], IntArray]
-    exceptions: Exceptions
+    rows: IntArray
+    samples: IntArray
+    first_row: int = 0
 
     def samples_of(self, curves: Waterfill) -> IntArray:
-        """The samples of each client of the next part."""
-        return self.exceptions.put_into(self.usual(curves))
+        """The samples of each client of the next part; parts come in order."""
+        samples = self.usual(curves).copy()
+        last_row = self.first_row + len(samples)
+        begin, end = np.searchsorted(self.rows, [self.first_row, last_row])
+        samples[self.rows[begin:end] - self.first_row] = self.samples[begin:end]
+        self.first_row = last_row
+        return samples
 
     def __call__(self, part: LabelCounts) -> IntArray:
         """The allocation of the next part."""
@@ -122,7 +191,7 @@ def _prices_around(passes: Passes[Waterfill], fleet: TableSurvey, highest: float
     some = fleet.waterfill(fleet.some)
     guess = bisect_price(lambda at: passes.taken(some, at.middle) <= fleet.sampled_total, highest).enough
     ends = Tried(0.0, demand), Tried(highest, 0)
-    low, high = passes.enclose(fleet.total, ends, guess, leave_few_open)
+    low, high = passes.enclose(fleet.total, ends, guess, lambda low, high: low.taken - high.taken <= OPEN_CLIENTS)
     return low.price, high.price
 
 
@@ -132,7 +201,7 @@ def _greedy(parts: ReadParts, fleet: TableSurvey) -> Placer:
     highest, demand = _outline(passes)
     if fleet.total >= demand:  # all gains are equal from here on: ties go to the lowest client
         first = next(passes.curves()).demand[:1]
-        return Filling(fleet, attrgetter("demand"), Exceptions(np.array([0]), first + fleet.total - demand))
+        return Filling(fleet, attrgetter("demand"), np.array([0]), first + fleet.total - demand)
     low, high = _prices_around(passes, fleet, highest, demand)
     low, high = low * (1 - SAFE_MARGIN), high * (1 + SAFE_MARGIN)
 
@@ -142,7 +211,7 @@ def _greedy(parts: ReadParts, fleet: TableSurvey) -> Placer:
 
     left = open_clients(passes, split)
     exact = by_falling_gain(fleet.waterfill(left.counts), fleet.total - left.settled)
-    return Filling(fleet, lambda curves: curves.taken_above(high), Exceptions(left.rows, exact))
+    return Filling(fleet, lambda curves: curves.taken_above(high), left.rows, exact)
 
 
 def _optimal(parts: ReadParts, fleet: TableSurvey) -> Placer:
@@ -150,8 +219,8 @@ def _optimal(parts: ReadParts, fleet: TableSurvey) -> Placer:
     passes = Passes(parts, fleet.waterfill, lambda curves, price: int(curves.best_at(price).sum()))
     highest, demand = _outline(passes)
     if fleet.total >= demand:
-        nobody = Exceptions(*np.empty((2, 0), dtype=np.int64))
-        return _with_rest(passes, Filling(fleet, attrgetter("demand"), nobody), fleet.total - demand)
+        balanced = Filling(fleet, attrgetter("demand"), *np.empty((2, 0), dtype=np.int64))
+        return _with_rest(passes, balanced, fleet.total - demand)
     low, high = _prices_around(passes, fleet, highest, demand)
     low, high = low * (1 - CLOSE), high * (1 + CLOSE)
 
@@ -161,7 +230,7 @@ def _optimal(parts: ReadParts, fleet: TableSurvey) -> Placer:
 
     left = open_clients(passes, split)
     chosen, _ = on_hulls(fleet.waterfill(left.counts), fleet.total - left.settled, highest)
-    filling = Filling(fleet, lambda curves: curves.best_at(high), Exceptions(left.rows, chosen))
+    filling = Filling(fleet, lambda curves: curves.best_at(high), left.rows, chosen)
     return _with_rest(passes, filling, fleet.total - left.settled - int(chosen.sum()))
 
 
@@ -175,8 +244,8 @@ def _with_rest(passes: Passes[Waterfill], filling: Filling, rest: int) -> Placer
         if change[best] < least:
             least, row, samples = float(change[best]), first_row + best, int(taken[best])
         first_row += curves.counts.num_clients
-    others = filling.exceptions.rows != row
-    rows, numbers = filling.exceptions.rows[others], filling.exceptions.samples[others]
+    others = filling.rows != row
+    rows, numbers = filling.rows[others], filling.samples[others]
     place = int(np.searchsorted(rows, row))
-    exceptions = Exceptions(np.insert(rows, place, row), np.insert(numbers, place, samples + rest))
-    return Filling(filling.fleet, filling.usual, exceptions)
+    numbers = np.insert(numbers, place, samples + rest)
+    return Filling(filling.fleet, filling.usual, np.insert(rows, place, row), numbers)

@@ -109,7 +109,17 @@ def checked_counts(n: NDArray[Any], *names: Iterable[object] | None) -> tuple[In
     if n.shape[1] < 2:
         raise InputError(f"the table has {n.shape[1]} class; give at least two")
     place = _Place(*checked_names(n.shape, *names))
-    whole = _whole_numbers(n, place)
+    if n.dtype == np.uint64:
+        place.refuse(n > MAX_CLIENT_SIZE, TOO_LARGE, n)  # as int64 it may be negative
+    if n.dtype.kind not in "iub":
+        try:
+            n = n.astype(np.float64)
+        except (TypeError, ValueError, OverflowError):
+            raise InputError(f"counts must be whole numbers, not {n.dtype}") from None
+        place.refuse(np.isnan(n), "missing count; write 0 for none", n)
+        place.refuse(n != np.floor(n), "fractional count {}; give whole numbers", n)
+        place.refuse(np.abs(n) > MAX_CLIENT_SIZE, TOO_LARGE, n)
+    whole = frozen_integers(n)
     return whole, *place, _sizes(whole, place)
 
 
@@ -129,21 +139,6 @@ class _Place(NamedTuple):
         if bad.any():
             row, column = np.argwhere(bad)[0]
             raise self.error(message.format(values[row, column]), row + first_row, column)
-
-
-def _whole_numbers(n: NDArray[Any], place: _Place) -> IntArray:
-    if n.dtype == np.uint64:
-        place.refuse(n > MAX_CLIENT_SIZE, TOO_LARGE, n)  # as int64 it may be negative
-    if n.dtype.kind in "iub":
-        return frozen_integers(n)
-    try:
-        values = n.astype(np.float64)
-    except (TypeError, ValueError, OverflowError):
-        raise InputError(f"counts must be whole numbers, not {n.dtype}") from None
-    place.refuse(np.isnan(values), "missing count; write 0 for none", values)
-    place.refuse(values != np.floor(values), "fractional count {}; give whole numbers", values)
-    place.refuse(np.abs(values) > MAX_CLIENT_SIZE, TOO_LARGE, values)
-    return frozen_integers(values)
 
 
 def _sizes(n: IntArray, place: _Place) -> IntArray:

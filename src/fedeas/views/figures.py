@@ -92,13 +92,13 @@ class Screen(NamedTuple):
 LIGHT, DARK = Screen(INK, "#e8ebef", "#ffffff"), Screen("#edebe8", "#302e2b", "#171614")
 
 
-def looks_of(policies: Sequence[str], others: Sequence[str] = (*SPARE, *USUAL.values())) -> list[Look]:
+def looks_of(policies: Sequence[str]) -> list[Look]:
     """A look for each policy: its usual colour if that is free, else the next other colour, and at last dashes.
 
-    Dots and bars cannot be dashed, so that by default all colours are used first.
+    Dots and bars cannot be dashed, so that all colours are used first.
     """
     chosen: list[Look] = []
-    lent = [Look(colour, dash) for dash in DASHES for colour in others]
+    lent = [Look(colour, dash) for dash in DASHES for colour in (*SPARE, *USUAL.values())]
     for policy in policies:
         usual = [Look(USUAL[policy])] if policy in USUAL else []
         chosen.append(min([*usual, *lent], key=chosen.count))  # the first of the least used looks
@@ -163,7 +163,10 @@ def plan_figure(counts: LabelCounts, allocation: Allocation) -> Figure:
     rows = most(allocation.per_client)
     figure = new_figure(10, _height(rows.size))
     real, synthetic, bars = figure.subplots(1, 3, sharey=True, width_ratios=(1, 1, 0.9))
-    figure.suptitle(_plan_title(counts, allocation, demand) + _selection(rows, counts, "synthetic"))
+    share = scores.imbalance_removed(counts, allocation)
+    does = f"{allocation.policy or 'plan'}: {allocation.total:,} synthetic samples remove {share:.1%} of the imbalance"
+    title = f"{textwrap.fill(does, 90)}\n(Full-Balance generates {demand.total:,})"
+    figure.suptitle(title + _selection(rows, counts, "synthetic"))
     tables = counts.n[rows], allocation.n[rows]
     norm = heat_norm(*tables)
     for axes, table, title in zip((real, synthetic), tables, ("Real samples", "Synthetic samples"), strict=True):
@@ -172,8 +175,12 @@ def plan_figure(counts: LabelCounts, allocation: Allocation) -> Figure:
         axes.set_title(title)
     _name_clients(real, counts, rows)
     heat_bar(figure, image, [real, synthetic])
-    demand_bars(bars.barh, demand.per_client[rows], allocation.per_client[rows])
-    scale_counts(bars, demand.per_client[rows], allocation.per_client[rows])
+    wanted, planned, places = demand.per_client[rows], allocation.per_client[rows], np.arange(rows.size)
+    line, wide, narrow = (0.0, 1.0, 1.0) if rows.size > 60 else (0.8, 0.84, 0.5)
+    hatched = {"color": "white", "edgecolor": GREY, "linewidth": line, "hatch": "/////"}
+    bars.barh(places, wanted, wide, label="Full-Balance demand", **hatched)
+    bars.barh(places, planned, narrow, color=BLUE, label="this plan")
+    _scale_counts(bars, np.concatenate([wanted, planned]))
     bars.set_xlabel("synthetic samples of the client")
     bars.legend(loc="lower left", bbox_to_anchor=(-0.02, 0.99), borderaxespad=0.2)
     return figure
@@ -185,7 +192,10 @@ def partition_figure(counts: LabelCounts) -> Figure:
     rows = most(counts.sizes)
     figure = new_figure(8, _height(rows.size))
     heat, bars = figure.subplots(1, 2, sharey=True, width_ratios=(1.3, 1))
-    figure.suptitle(_partition_title(counts) + _selection(rows, counts, "real"))
+    clients = "1 client" if counts.num_clients == 1 else f"{counts.num_clients:,} clients"
+    held = f"{counts.total:,} samples of {counts.num_classes:,} classes at {clients}"
+    title = f"{held}, imbalance {scores.imbalance(counts):.3f}"
+    figure.suptitle(title + _selection(rows, counts, "real"))
     image = heat_map(heat, counts.n[rows], heat_norm(counts.n[rows]))
     heat.set_title("Samples of each class")
     name_classes(heat, counts)
@@ -193,7 +203,7 @@ def partition_figure(counts: LabelCounts) -> Figure:
     heat_bar(figure, image, [heat])
     bars.barh(np.arange(rows.size), counts.sizes[rows], 0.8, color=BLUE)
     bars.set(title="Samples of each client", xlabel="samples")
-    number_from(bars, 0, int(counts.sizes.max()))
+    _number_from(bars, 0, int(counts.sizes.max()))
     return figure
 
 
@@ -207,7 +217,22 @@ def comparison_figure(counts: LabelCounts, allocations: Sequence[Allocation]) ->
     figure = new_figure(10, bars + maps)
     top, bottom = stacked(figure, bars, maps)
     _removed_bars(top.subplots(), counts, allocations)
-    _small_maps(bottom, counts, allocations, bottom.subplots(lines, columns, sharex=True, sharey=True, squeeze=False))
+    rows = most(np.max([each.per_client for each in allocations], axis=0))
+    norm = heat_norm(*(each.n[rows] for each in allocations))
+    panels = bottom.subplots(lines, columns, sharex=True, sharey=True, squeeze=False)
+    for place, axes in enumerate(panels.flat):
+        if place >= len(allocations):
+            axes.set_visible(False)
+            continue
+        image = heat_map(axes, allocations[place].n[rows], norm, numbers=False)
+        axes.set_title(_label(allocations[place]), fontsize=9)
+        if place + columns >= len(allocations):  # nothing below it
+            name_classes(axes, counts, room=12)
+            axes.tick_params(axis="x", labelbottom=True)
+        if place % columns == 0:
+            _name_clients(axes, counts, rows, room=10)
+    bottom.suptitle("Synthetic samples of each client and class" + _selection(rows, counts, "synthetic"))
+    heat_bar(bottom, image, list(panels.flat))
     return figure
 
 
@@ -236,28 +261,18 @@ def heat_bar(figure: Any, image: Any, panels: Sequence[Any]) -> None:
     bar.set_label("samples (white: none)")
 
 
-def demand_bars(bar: Callable[..., Any], demand: IntArray, planned: IntArray, names: Sequence[str] = ()) -> None:
-    """Draw Full-Balance's demand as hatched bars, and the plan as solid bars; `bar` is ``axes.bar`` or ``barh``."""
-    places, crowded = np.arange(len(demand)), len(demand) > 60
-    demand_name, plan_name = names or ("Full-Balance demand", "this plan")
-    line, wide, narrow = (0.0, 1.0, 1.0) if crowded else (0.8, 0.84, 0.5)
-    bar(places, demand, wide, color="white", edgecolor=GREY, linewidth=line, hatch="/////", label=demand_name)
-    bar(places, planned, narrow, color=BLUE, label=plan_name)
-
-
-def scale_counts(axes: Any, *values: IntArray) -> None:
+def _scale_counts(axes: Any, shown: IntArray) -> None:
     """Number a horizontal axis of counts; on a logarithmic scale if they span more than a decade."""
-    shown = np.concatenate(values)
     least, largest = int(shown[shown > 0].min(initial=shown.max())), int(shown.max())
-    if largest <= 10 * least:
-        number_from(axes, 0, largest)
-        return
-    axes.set_xscale("log")
-    # A logarithmic axis has no zero: start low enough that the shortest bar is visible.
-    number_from(axes, 0.5 * 10 ** np.floor(np.log10(least)), largest)
+    foot = 0.0
+    if largest > 10 * least:
+        axes.set_xscale("log")
+        # A logarithmic axis has no zero: start low enough that the shortest bar is visible.
+        foot = 0.5 * 10 ** np.floor(np.log10(least))
+    _number_from(axes, foot, largest)
 
 
-def number_from(axes: Any, foot: float, largest: int) -> None:
+def _number_from(axes: Any, foot: float, largest: int) -> None:
     """Let a horizontal axis of counts start at `foot` and end a little beyond the largest."""
     axes.set_xlim(foot, 1.05 * max(10, largest))  # with less than ten, ticks would be fractions of a sample
     axes.xaxis.set_major_formatter(EngFormatter(sep=""))
@@ -301,37 +316,6 @@ def _removed_bars(axes: Any, counts: LabelCounts, allocations: Sequence[Allocati
     axes.invert_yaxis()
     axes.tick_params(axis="y", length=0)
     axes.spines["bottom"].set_visible(False)
-
-
-def _small_maps(figure: Any, counts: LabelCounts, allocations: Sequence[Allocation], panels: Any) -> None:
-    rows = most(np.max([each.per_client for each in allocations], axis=0))
-    norm = heat_norm(*(each.n[rows] for each in allocations))
-    columns = panels.shape[1]
-    for place, axes in enumerate(panels.flat):
-        if place >= len(allocations):
-            axes.set_visible(False)
-            continue
-        image = heat_map(axes, allocations[place].n[rows], norm, numbers=False)
-        axes.set_title(_label(allocations[place]), fontsize=9)
-        if place + columns >= len(allocations):  # nothing below it
-            name_classes(axes, counts, room=12)
-            axes.tick_params(axis="x", labelbottom=True)
-        if place % columns == 0:
-            _name_clients(axes, counts, rows, room=10)
-    figure.suptitle("Synthetic samples of each client and class" + _selection(rows, counts, "synthetic"))
-    heat_bar(figure, image, list(panels.flat))
-
-
-def _plan_title(counts: LabelCounts, allocation: Allocation, demand: Allocation) -> str:
-    share = scores.imbalance_removed(counts, allocation)
-    does = f"{allocation.policy or 'plan'}: {allocation.total:,} synthetic samples remove {share:.1%} of the imbalance"
-    return f"{textwrap.fill(does, 90)}\n(Full-Balance generates {demand.total:,})"
-
-
-def _partition_title(counts: LabelCounts) -> str:
-    clients = "1 client" if counts.num_clients == 1 else f"{counts.num_clients:,} clients"
-    held = f"{counts.total:,} samples of {counts.num_classes:,} classes at {clients}"
-    return f"{held}, imbalance {scores.imbalance(counts):.3f}"
 
 
 def _selection(rows: IntArray, counts: LabelCounts, kind: str) -> str:

@@ -126,10 +126,16 @@ def _write_client(
         images[batch] = ready.sample(labels[batch], index[batch])
         yield len(images[batch])
     made = ClientImages(source.plan.client_name(row), name, images, labels, number_of(index))
-    files = {ImageFormat.FOLDER: _as_folder, ImageFormat.PARQUET: _as_parquet, ImageFormat.NPZ: _as_npz}[form](
-        folder, made, source.classes
-    )
-    _list_images(folder, source, made, files)
+    writers = {ImageFormat.FOLDER: _as_folder, ImageFormat.PARQUET: _as_parquet, ImageFormat.NPZ: _as_npz}
+    text = io.StringIO()  # the client's rows join the manifest all at once
+    writer = csv.writer(text, lineterminator="\n")
+    maker, client = source.generator.fingerprint[:16], for_csv(made.client)
+    files = writers[form](folder, made, source.classes)
+    for image, label, number, file in zip(made.images, made.labels, made.numbers, files, strict=True):
+        digest = hashlib.sha256(np.ascontiguousarray(image).data).hexdigest()
+        writer.writerow([client, for_csv(source.classes[label]), number, for_csv(file), digest, maker])
+    with writing(folder / MANIFEST), (folder / MANIFEST).open("a", encoding="utf-8", newline="") as manifest:
+        manifest.write(text.getvalue())
 
 
 def _as_folder(folder: Path, made: ClientImages, classes: Sequence[str]) -> list[str]:
@@ -176,27 +182,20 @@ def _png(image: NDArray[np.uint8]) -> bytes:
     return file.getvalue()
 
 
-def _list_images(folder: Path, source: PlanSource, made: ClientImages, files: Sequence[str]) -> None:
-    """Add the client's rows to the manifest, all of them at once."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    maker = source.generator.fingerprint[:16]
-    for image, label, number, file in zip(made.images, made.labels, made.numbers, files, strict=True):
-        digest = hashlib.sha256(np.ascontiguousarray(image).data).hexdigest()
-        writer.writerow([for_csv(made.client), for_csv(source.classes[label]), number, for_csv(file), digest, maker])
-    with writing(folder / MANIFEST), (folder / MANIFEST).open("a", encoding="utf-8", newline="") as manifest:
-        manifest.write(text.getvalue())
-
-
 def _complete_clients(folder: Path, source: PlanSource) -> set[int]:
     """Clients whose images are all listed and there; other rows of the manifest are removed."""
     rows: dict[str, list[list[str]]] = {}
     for row in _listed(folder / MANIFEST):
         rows.setdefault(row[0], []).append(row)
     names = {for_csv(name): row for row, name in enumerate(source.plan.client_names)}
-    done = {
-        name for name, listed in rows.items() if name in names and _is_complete(folder, source, names[name], listed)
-    }
+    done = set[str]()
+    for name, lines in rows.items():
+        wanted = source.plan.per_client[names[name]] if name in names else None
+        if len(lines) != wanted or any(len(line) != len(COLUMNS) for line in lines):
+            continue
+        files, makers = {from_csv(line[3]) for line in lines}, {line[5] for line in lines}
+        if makers == {source.generator.fingerprint[:16]} and all(_is_whole(folder / file) for file in files):
+            done.add(name)
     with written_whole(folder / MANIFEST) as part, part.open("w", encoding="utf-8", newline="") as manifest:
         writer = csv.writer(manifest, lineterminator="\n")
         writer.writerow(COLUMNS)
@@ -210,13 +209,6 @@ def _listed(manifest: Path) -> list[list[str]]:
     with suppress(FileNotFoundError, csv.Error), manifest.open(encoding="utf-8", errors="replace", newline="") as file:
         rows.extend(row for row in csv.reader(file) if row)
     return rows[1:]
-
-
-def _is_complete(folder: Path, source: PlanSource, row: int, listed: list[list[str]]) -> bool:
-    if len(listed) != source.plan.per_client[row] or any(len(line) != len(COLUMNS) for line in listed):
-        return False
-    files, makers = {from_csv(line[3]) for line in listed}, {line[5] for line in listed}
-    return makers == {source.generator.fingerprint[:16]} and all(_is_whole(folder / file) for file in files)
 
 
 def _is_whole(path: Path) -> bool:

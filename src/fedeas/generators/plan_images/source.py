@@ -13,7 +13,7 @@ from fedeas.core.sentences import first_of
 from fedeas.data.sources import load_dataset
 from fedeas.generators.base import Generator, Shape, checked_shape, described, plan_addresses
 from fedeas.generators.registry import AnyGenerator, generator_from, parse_generator
-from fedeas.generators.settings import Form, GeneratorContext, GeneratorSettings
+from fedeas.generators.settings import GeneratorContext
 from fedeas.planning.counts import Allocation
 
 
@@ -53,14 +53,10 @@ def source_for(
     name = generator if isinstance(generator, str) else getattr(generator, "__name__", "the function")
     ready = generator_from(generator, lambda: _known(context, name))
     spec = generator if isinstance(generator, str) else described(ready)
-    classes = _class_names(plan, ready) if context is None else context.classes
+    classes = plan.classes or () if context is None else context.classes
+    if context is None and len(classes) != ready.num_classes:
+        classes = tuple(map(str, range(ready.num_classes)))
     return PlanSource(plan, ready, classes, _matched(plan, classes), spec, dataset)
-
-
-def _class_names(plan: Allocation, generator: Generator) -> tuple[str, ...]:
-    """The plan's names, if the generator makes as many classes; numbers otherwise."""
-    own = plan.classes or ()
-    return own if len(own) == generator.num_classes else tuple(map(str, range(generator.num_classes)))
 
 
 def _context(
@@ -80,18 +76,13 @@ def _context(
     if dataset is not None:
         data = load_dataset(dataset, data_root)
         return GeneratorContext(data.name, data.images, data.labels, data.classes, device=where)
-    form = _form(plan, parse_generator(generator) if isinstance(generator, str) else None, shape)
-    return None if form is None else GeneratorContext.without_images("the plan", *form, protocol="paper", device=where)
-
-
-def _form(plan: Allocation, settings: GeneratorSettings | None, shape: Shape | None) -> Form | None:
-    """Classes and shape of the images without a dataset: from the generator's file, or from plan and shape."""
+    settings = parse_generator(generator) if isinstance(generator, str) else None
     if settings is not None and settings.needs_data():
         return None
     form = settings.known_form() if settings is not None else None
-    if form is not None:
-        return form
-    return None if shape is None else (plan.class_names, checked_shape(shape))
+    if form is None and shape is not None:
+        form = plan.class_names, checked_shape(shape)
+    return None if form is None else GeneratorContext.without_images("the plan", *form, protocol="paper", device=where)
 
 
 def _known(context: GeneratorContext | None, generator: str) -> GeneratorContext:

@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 
 import numpy as np
@@ -157,12 +157,16 @@ class Classifier:
         Batches are padded to one size, so that the arithmetic, and with it the result for an image, does not depend on
         the rest of the batch.
         """
-        self._check(images)
+        if images.dtype != np.uint8 or images.shape[1:] != self.shape:
+            wanted = ", ".join(map(str, self.shape))
+            raise InputError(f"images must be uint8 of (N, {wanted}), not {images.dtype} {images.shape}")
         classes = np.empty(len(images), dtype=np.int64)
         features = np.empty((len(images), self.model.head.in_features), dtype=np.float32)
         with torch.inference_mode():
             for rows in _slices(len(images), self._batch_size):
-                seen = self.model.features(self._filled_up(images[rows]))
+                batch = torch.zeros((self._batch_size, *self.shape), dtype=torch.uint8)
+                batch[: len(images[rows])] = torch.from_numpy(np.array(images[rows]))
+                seen = self.model.features(self._normalised(batch.to(self.device)))
                 length = len(images[rows])
                 classes[rows] = self.model.head(seen)[:length].argmax(dim=1).cpu().numpy()
                 features[rows] = seen[:length].float().cpu().numpy()
@@ -172,11 +176,6 @@ class Classifier:
     def _batch_size(self) -> int:
         return 512 if self.device.type == "cuda" else 64
 
-    def _filled_up(self, images: Images) -> Tensor:
-        batch = torch.zeros((self._batch_size, *self.shape), dtype=torch.uint8)
-        batch[: len(images)] = torch.from_numpy(np.array(images))
-        return self._normalised(batch.to(self.device))
-
     def _normalised(self, batch: Tensor) -> Tensor:
         mean, std = self._moments_on_device
         return (batch.float() / 255 - mean) / std
@@ -185,11 +184,6 @@ class Classifier:
     def _moments_on_device(self) -> tuple[Tensor, ...]:
         """Mean and deviation, each as (channels, 1, 1); copied once, since copies while training would wait."""
         return torch.tensor([self.mean, self.std], dtype=torch.float32, device=self.device)[..., None, None].unbind()
-
-    def _check(self, images: Images) -> None:
-        if images.dtype != np.uint8 or images.shape[1:] != self.shape:
-            wanted = ", ".join(map(str, self.shape))
-            raise InputError(f"images must be uint8 of (N, {wanted}), not {images.dtype} {images.shape}")
 
     def save(self, path: PathLike) -> None:
         """Write one ``.safetensors`` file, whole or not at all."""
@@ -243,10 +237,7 @@ def kept_classifier(
 
     On a GPU a second training may give other weights, and so other images; a run that resumes needs the same.
     """
-
-    def train() -> Classifier:
-        return Classifier.train(images, labels, num_classes, device=device)
-
+    train = partial(Classifier.train, images, labels, num_classes, device=device)
     if bank is None:
         return train()
     recipe = asdict(recipe_for(suited_to(shape_of(images)), None))
@@ -322,8 +313,15 @@ def _fit(classifier: Classifier, data: _TrainingSet, recipe: Recipe, seed: int) 
     optimiser = torch.optim.SGD(
         model.parameters(), lr=0.0, momentum=recipe.momentum, weight_decay=recipe.weight_decay, nesterov=True
     )
-    for index, step, steps, generator in _batches(len(data.labels), recipe, seed, device):
-        images, labels = data.batch(index, generator)
+    count, generator = len(data.labels), torch.Generator(device).manual_seed(seed)
+    size = min(recipe.batch_size, count)
+    per_epoch = count // size  # images that do not fill a last batch are left out
+    steps = recipe.epochs * per_epoch
+    for step in range(steps):
+        place = step % per_epoch * size
+        if not place:  # a new order every epoch
+            order = torch.randperm(count, device=device, generator=generator)
+        images, labels = data.batch(order[place : place + size], generator)
         x = classifier._normalised(images)
         if on_gpu:
             x = x.contiguous(memory_format=torch.channels_last)
@@ -335,20 +333,6 @@ def _fit(classifier: Classifier, data: _TrainingSet, recipe: Recipe, seed: int) 
         optimiser.param_groups[0]["lr"] = recipe.rate(step, steps)
         optimiser.step()
     model.to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]
-
-
-def _batches(
-    count: int, recipe: Recipe, seed: int, device: torch.device
-) -> Iterator[tuple[Tensor, int, int, torch.Generator]]:
-    """Positions of each batch, in a new order every epoch; images that do not fill a last batch are left out."""
-    generator = torch.Generator(device).manual_seed(seed)
-    size = min(recipe.batch_size, count)
-    per_epoch = count // size
-    for epoch in range(recipe.epochs):
-        order = torch.randperm(count, device=device, generator=generator)
-        for place in range(per_epoch):
-            step = epoch * per_epoch + place
-            yield order[place * size : (place + 1) * size], step, recipe.epochs * per_epoch, generator
 
 
 def _moments(images: Images) -> tuple[tuple[float, ...], tuple[float, ...]]:

@@ -35,11 +35,24 @@ LARGEST_SIDE = 64
 def save_grid(images: Images, labels: ArrayLike, class_names: Sequence[str], path: PathLike) -> None:
     """Write a PNG with the first images of each class in a row, its name at the left.
 
-    Images are uint8 (N, channels, height, width), grey or colour. A class without images has no row.
+    Images are uint8 (N, channels, height, width), grey or colour. A class without images has no row. Names are in one
+    column, right-aligned and centred on their row.
     """
     classes = _checked(images, labels, len(class_names))
     rows = [(name, images[classes == label][:COLUMNS]) for label, name in enumerate(class_names)]
-    sheet = _sheet([(name, own) for name, own in rows if len(own)])
+    rows = [(name, own) for name, own in rows if len(own)]
+    height, width = (SCALE * side + GAP for side in rows[0][1].shape[2:])
+    font = ImageFont.load_default(size=min(max(11, (height - GAP) // 4), 28))  # Pillow's own, as high as images allow
+    left = MARGIN + int(np.ceil(max(font.getbbox(name)[2] for name, _ in rows))) + MARGIN
+    sheet = Image.new("RGB", (left + COLUMNS * width - GAP + MARGIN, 2 * MARGIN + len(rows) * height - GAP), "white")
+    pen = ImageDraw.Draw(sheet)
+    for row, (name, own) in enumerate(rows):
+        top = MARGIN + row * height
+        pen.text((left - MARGIN, top + (height - GAP) / 2), name, fill=INK, font=font, anchor="rm")
+        for column, image in enumerate(own):
+            colour = np.broadcast_to(image, (3, *image.shape[1:])).transpose(1, 2, 0)
+            large = np.ascontiguousarray(colour.repeat(SCALE, axis=0).repeat(SCALE, axis=1))
+            sheet.paste(Image.fromarray(large), (left + column * width, top))
     with written_whole(path) as part:
         sheet.save(part, format="PNG", optimize=True)
 
@@ -72,26 +85,6 @@ def _tile(image: Images) -> Image.Image:
     tile = Image.fromarray(image[0] if len(image) == 1 else np.ascontiguousarray(image.transpose(1, 2, 0)))
     tile.thumbnail((LARGEST_SIDE, LARGEST_SIDE))
     return tile
-
-
-def _sheet(rows: list[tuple[str, Images]]) -> Image.Image:
-    """Names in one column, right-aligned and centred on their row, then the images."""
-    height, width = (SCALE * side + GAP for side in rows[0][1].shape[2:])
-    font = ImageFont.load_default(size=min(max(11, (height - GAP) // 4), 28))  # Pillow's own, as high as images allow
-    left = MARGIN + int(np.ceil(max(font.getbbox(name)[2] for name, _ in rows))) + MARGIN
-    sheet = Image.new("RGB", (left + COLUMNS * width - GAP + MARGIN, 2 * MARGIN + len(rows) * height - GAP), "white")
-    pen = ImageDraw.Draw(sheet)
-    for row, (name, images) in enumerate(rows):
-        top = MARGIN + row * height
-        pen.text((left - MARGIN, top + (height - GAP) / 2), name, fill=INK, font=font, anchor="rm")
-        for column, image in enumerate(images):
-            sheet.paste(_enlarged(image), (left + column * width, top))
-    return sheet
-
-
-def _enlarged(image: Images) -> Image.Image:
-    colour = np.broadcast_to(image, (3, *image.shape[1:])).transpose(1, 2, 0)
-    return Image.fromarray(np.ascontiguousarray(colour.repeat(SCALE, axis=0).repeat(SCALE, axis=1)))
 
 
 def _checked(images: Images, labels: ArrayLike, num_classes: int) -> IntArray:

@@ -218,18 +218,14 @@ def nearest(images: Images, training_images: Images, device: torch.device | str 
     squares = np.empty(len(images))
     for start in range(0, len(images), BLOCK):
         block = slice(start, start + BLOCK)
-        squares[block] = _nearest(_rows(images[block], device), training_images).cpu().numpy()
+        rows = _rows(images[block], device)
+        least = torch.full((len(rows),), torch.inf, dtype=torch.float64, device=device)
+        for other in range(0, len(training_images), BLOCK):
+            others = _rows(training_images[other : other + BLOCK], device)
+            apart = torch.addmm(others.square().sum(dim=1), rows, others.T, alpha=-2)
+            least = torch.minimum(least, apart.amin(dim=1))
+        squares[block] = (least + rows.square().sum(dim=1)).cpu().numpy()
     return np.sqrt(squares / images[0].size) / 255 if len(images) else squares
-
-
-def _nearest(rows: Tensor, training_images: Images) -> Tensor:
-    """Least squared distance of each row to a training image, on the device."""
-    least = torch.full((len(rows),), torch.inf, dtype=torch.float64, device=rows.device)
-    for start in range(0, len(training_images), BLOCK):
-        others = _rows(training_images[start : start + BLOCK], rows.device)
-        squares = torch.addmm(others.square().sum(dim=1), rows, others.T, alpha=-2)
-        least = torch.minimum(least, squares.amin(dim=1))
-    return least + rows.square().sum(dim=1)
 
 
 def _rows(images: Images, device: torch.device | str) -> Tensor:

@@ -28,7 +28,12 @@ def read_allocation(path: PathLike) -> Allocation:
     if clients is None or not columns:
         raise InputError(f"{path}: no plan, which has a column client and one for each class; {REMEDY}")
     rows = [list(row) for row in zip(*columns.values(), strict=True)]
-    return _allocation(path, rows, _policy(path) if suffix == ".parquet" else "", clients, list(columns))
+    policy = ""
+    if suffix == ".parquet":
+        from pyarrow import parquet
+
+        policy = ((parquet.read_schema(path).metadata or {}).get(b"fedeas.policy") or b"").decode()
+    return _allocation(path, rows, policy, clients, list(columns))
 
 
 def _from_json(path: Path) -> Allocation:
@@ -47,9 +52,3 @@ def _allocation(path: PathLike, rows: list[Any], policy: str, clients: list[Any]
         return Allocation(rows, policy, clients, classes)
     except InputError as error:
         raise InputError(f"{path}: {error}; {REMEDY}") from None
-
-
-def _policy(path: PathLike) -> str:
-    from pyarrow import parquet
-
-    return ((parquet.read_schema(path).metadata or {}).get(b"fedeas.policy") or b"").decode()

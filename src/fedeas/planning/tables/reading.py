@@ -6,10 +6,12 @@ How a table is read follows from its columns (`fedeas.planning.columns`). pyarro
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from itertools import islice
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,26 +19,10 @@ import numpy as np
 from fedeas.core.errors import InputError
 from fedeas.core.files import PathLike
 from fedeas.core.foreign_text import printable
-from fedeas.core.inputs import DAMAGED_ARRAYS, checked_file, is_folder
+from fedeas.core.inputs import DAMAGED_ARRAYS, checked_file, is_there
 from fedeas.planning.columns import Column, ColumnNames, Layout, is_total, layout_of
 from fedeas.planning.counts import LabelCounts
-from fedeas.planning.tables.formats import Chunk, format_of
-from fedeas.planning.tables.opening import (
-    STREAMED_CELLS_PER_BYTE,
-    check_cells,
-    check_header,
-    check_number,
-    check_points,
-    coded,
-    columns_of,
-    is_text,
-    names_as_written,
-    open_parquet,
-    plain,
-    read_csv,
-    stripped,
-)
-from fedeas.planning.validation import MAX_CLIENT_SIZE, TOO_LARGE
+from fedeas.planning.tables.formats import Chunk, SizeCheck, format_of, shifted
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -44,9 +30,6 @@ if TYPE_CHECKING:
 CHUNK_CELLS = 2**21
 HEAD_ROWS = 1000  # of a column whose name does not say what it holds
 FORMATS = (".csv", ".parquet", ".npy")
-
-SizeCheck = Callable[[int, int], None]
-"""Called with the numbers of clients and classes; may refuse a table before it takes memory."""
 
 
 def read_counts(path: PathLike, num_classes: int | None = None, columns: ColumnNames | None = None) -> LabelCounts:
@@ -64,26 +47,26 @@ def read_columns(path: PathLike, names_column: str | None = None) -> dict[str, l
 
     `names_column` is the column with client names; if it is given, all other columns are read as counts.
     """
+    from fedeas.planning.tables import arrow
+
     suffix, size = format_of(path, ".csv", ".parquet"), checked_file(path)
     with _naming(path):
         if suffix == ".csv":
-            table = read_csv(path)
+            table = arrow.read_csv(path)
         else:
-            file = open_parquet(path)
-            check_cells(file.metadata.num_rows * max(1, len(file.schema_arrow.names)), size)
+            file = arrow.open_parquet(path)
+            arrow.check_cells(file.metadata.num_rows * max(1, len(file.schema_arrow.names)), size)
             table = file.read()
-        check_header(table.schema.names)
+        arrow.check_header(table.schema.names)
         if suffix == ".csv":
-            table = names_as_written(path, table, [names_column] if names_column else _client_columns(table))
+            clients = [name for name in table.column_names if Column(name, False, False, list).names_clients()]
+            table = arrow.names_as_written(path, table, [names_column] if names_column else clients)
             if names_column is not None:
-                check_points(path, table, [name for name in table.column_names if name != names_column])
+                arrow.check_points(path, table, [name for name in table.column_names if name != names_column])
         return {
-            name: _names(plain(table.column(name)), f"value in {name!r}").to_pylist() for name in table.column_names
+            name: arrow.checked_names(arrow.plain(table.column(name)), f"value in {name!r}").to_pylist()
+            for name in table.column_names
         }
-
-
-def _client_columns(table: pa.Table) -> list[str]:
-    return [name for name in table.column_names if Column(name, False, False, list).names_clients()]
 
 
 class CountTable:
@@ -91,7 +74,7 @@ class CountTable:
 
     def __init__(self, path: PathLike, columns: ColumnNames | None = None) -> None:
         self.path = path
-        if is_folder(path):
+        if is_there(path) and Path(path).is_dir():
             raise InputError(f"{path}: a folder, not a table of counts; if it holds images, give folder:{path}")
         self.suffix, self.size = format_of(path, *FORMATS), checked_file(path)
         self.layout, self.how = Layout(None), "a table of clients x classes, without names"
@@ -100,17 +83,20 @@ class CountTable:
                 if columns is not None and [*columns]:
                     raise InputError("an array has no columns; leave their names out (--client-column and the like)")
                 return
-            self._source = read_csv(path) if self.suffix == ".csv" else open_parquet(path)
+            from fedeas.planning.tables import arrow
+
+            self._source = arrow.read_csv(path) if self.suffix == ".csv" else arrow.open_parquet(path)
             schema = self._source.schema if self.suffix == ".csv" else self._source.schema_arrow
-            check_header(schema.names)
-            self.layout = layout_of(columns_of(schema, self._head), columns)
+            arrow.check_header(schema.names)
+            kinds = ((field.name, arrow.is_text(field.type), arrow.is_number(field.type)) for field in schema)
+            self.layout = layout_of([Column(*kind, partial(self._head, kind[0])) for kind in kinds], columns)
             self.how = self.layout.describe()
             if self.suffix == ".csv":
                 self.how += self.layout.remark_on_header(columns or ColumnNames())
-                self._source = names_as_written(path, self._source, [self.layout.client, self.layout.label])
+                self._source = arrow.names_as_written(path, self._source, [self.layout.client, self.layout.label])
             for name in self.layout.classes:
-                if not is_text(schema.field(name).type):  # of text, the row is named
-                    check_number(schema.field(name).type, name)
+                if not arrow.is_text(schema.field(name).type):  # of text, the row is named
+                    arrow.check_number(schema.field(name).type, name)
 
     def counts(self, num_classes: int | None = None, check: SizeCheck | None = None) -> LabelCounts:
         """The whole table."""
@@ -122,12 +108,16 @@ class CountTable:
                 raise InputError("has a column for each class; leave the number of classes out (--classes)")
             if self.suffix == ".npy":
                 return LabelCounts(_load_npy(self.path))
+            from fedeas.planning.tables import arrow
+
             if self.layout.is_long:
-                return _tally(self._read(), self.layout, num_classes, accept)
+                return arrow.tally(self._read(), self.layout, num_classes, accept)
             accept(self._rows, len(self.layout.classes))
-            counts, names = _from_wide(self._read(), self.layout, 0)
+            counts, names = arrow.from_wide(self._read(), self.layout, 0)
             found = LabelCounts(counts.n, None if names is None else names.to_pylist(), counts.classes)
-            _check_no_sums(found)
+            *_, last = found.clients or ("",)
+            if is_total(last) and len(found.n) > 2 and np.array_equal(found.n[:-1].sum(axis=0), found.n[-1]):
+                raise InputError(f": {last!r} is the sum of the rows above; remove it", row=len(found.n) - 1)
             return found
 
     @property
@@ -150,11 +140,20 @@ class CountTable:
         """
         with _naming(self.path):
             if self.suffix == ".npy":
-                yield from _npy_chunks(self.path, cells)
+                array = _load_npy(self.path)
+                if array.ndim != 2 or not array.size:
+                    LabelCounts(array)  # says what is wrong
+                rows = max(1, cells // array.shape[1])
+                for start in range(0, array.shape[0], rows):
+                    with shifted(start):
+                        counts = LabelCounts(np.array(array[start : start + rows]))
+                    yield Chunk(counts, None, start)
                 return
             if self.in_parts:
+                from fedeas.planning.tables import arrow
+
                 layout = self.layout if named else replace(self.layout, client=None)
-                yield from _parquet_chunks(self._source, layout, self.size, cells)
+                yield from arrow.parquet_chunks(self._source, layout, self.size, cells)
                 return
         counts = self.counts()
         yield Chunk(counts, counts.clients, 0)
@@ -165,12 +164,14 @@ class CountTable:
 
     def _read(self) -> pa.Table:
         """The needed columns; refuse a Parquet table that is far larger than its file."""
+        from fedeas.planning.tables import arrow
+
         names = list(self.layout.needed)
         if self.suffix == ".csv":
             count = self.layout.count
-            check_points(self.path, self._source, self.layout.classes if count is None else [count])
+            arrow.check_points(self.path, self._source, self.layout.classes if count is None else [count])
             return self._source.select(names)
-        check_cells(self._rows * max(1, len(names)), self.size)
+        arrow.check_cells(self._rows * max(1, len(names)), self.size)
         return self._source.read(columns=names)
 
     def _head(self, name: str) -> list[Any]:
@@ -180,13 +181,6 @@ class CountTable:
         else:
             parts = self._source.iter_batches(HEAD_ROWS, columns=[name])
         return [value for part in islice(parts, 1) for value in part.column(0).to_pylist() if value is not None]
-
-
-def _check_no_sums(counts: LabelCounts) -> None:
-    """Refuse a last row that is called total and is the sum of the others: it would be a client."""
-    *_, last = counts.clients or ("",)
-    if is_total(last) and len(counts.n) > 2 and np.array_equal(counts.n[:-1].sum(axis=0), counts.n[-1]):
-        raise InputError(f": {last!r} is the sum of the rows above; remove it", row=len(counts.n) - 1)
 
 
 @contextmanager
@@ -205,7 +199,7 @@ def _naming(path: PathLike) -> Iterator[None]:
 
 
 def _unreadable() -> tuple[type[Exception], ...]:
-    """The errors of a file that cannot be read; pyarrow has raised none of its own unless it is loaded."""
+    """The errors of an unreadable file; those of pyarrow only if it is loaded."""
     pyarrow = sys.modules.get("pyarrow")
     return OSError, ValueError, EOFError, *([pyarrow.ArrowException] if pyarrow else [])
 
@@ -218,191 +212,3 @@ def _load_npy(path: PathLike) -> Any:
     if not isinstance(array, np.ndarray):
         raise InputError("holds no single array; save the table with numpy.save")
     return array
-
-
-def _npy_chunks(path: PathLike, cells: int) -> Iterator[Chunk]:
-    array = _load_npy(path)
-    if array.ndim != 2 or not array.size:
-        LabelCounts(array)  # says what is wrong
-    rows = max(1, cells // array.shape[1])
-    for start in range(0, array.shape[0], rows):
-        with _shifted(start):
-            counts = LabelCounts(np.array(array[start : start + rows]))
-        yield Chunk(counts, None, start)
-
-
-def _parquet_chunks(file: Any, layout: Layout, size: int, cells: int) -> Iterator[Chunk]:
-    import pyarrow as pa
-
-    names, start = list(layout.needed), 0
-    check_cells(file.metadata.num_rows * max(1, len(names)), size, STREAMED_CELLS_PER_BYTE)
-    unique = _UniqueNames()
-    for batch in file.iter_batches(max(1, cells // max(1, len(names))), columns=names):
-        counts, clients = _from_wide(pa.Table.from_batches([batch]), layout, start)
-        unique.add(clients)
-        yield Chunk(counts, clients, start)
-        start += len(batch)
-    if not start:
-        raise InputError("the table of counts is empty; give at least one client")
-    if layout.client is not None:
-        only = [layout.client]
-        unique.check(
-            lambda: (_client_column(pa.Table.from_batches([b]), layout, 0) for b in file.iter_batches(columns=only))
-        )
-
-
-def _from_wide(table: pa.Table, layout: Layout, first_row: int) -> tuple[LabelCounts, Any]:
-    """Counts of a wide table, and its client column; refuse repeated names."""
-    names = _unrepeated(_client_column(table, layout, first_row), first_row)
-    with _shifted(first_row, names):
-        columns = [_numbers(table.column(name), name) for name in layout.classes]
-        if not columns:
-            raise InputError("has no class columns; give one column of counts for each class")
-        return LabelCounts(np.stack(columns, axis=1), classes=layout.classes), names
-
-
-def _client_column(table: pa.Table, layout: Layout, first_row: int) -> Any:
-    return None if layout.client is None else _names(table.column(layout.client), "client name", first_row)
-
-
-def _names(column: pa.ChunkedArray, what: str, first_row: int = 0) -> pa.ChunkedArray:
-    """A column of names or labels; refuse missing ones, including NaN."""
-    import pyarrow as pa
-
-    if pa.types.is_nested(column.type) or pa.types.is_binary(column.type) or pa.types.is_large_binary(column.type):
-        raise InputError(f"a {what} of type {column.type}; give text or whole numbers")
-    column = stripped(column)
-    missing = column.is_null(nan_is_null=True).to_numpy()
-    if missing.any():
-        raise InputError(f": missing {what}; give one", row=int(missing.argmax()) + first_row)
-    return column
-
-
-def _unrepeated(column: Any, first_row: int) -> Any:
-    """The client column without dictionary encoding; refuse a name that repeats."""
-    if column is None or not len(column):
-        return column
-    names, which = coded(column, "client name")
-    if len(names) < len(which):
-        order = np.argsort(which, kind="stable")
-        place = int(np.argmax(which[order][1:] == which[order][:-1]))
-        first, second = sorted(order[place : place + 2].tolist())
-        raise _duplicate(names[int(which[first])], first + first_row, second + first_row)
-    return plain(column)
-
-
-def _numbers(column: pa.ChunkedArray, name: str) -> Any:
-    """A column of counts as an array; missing values become NaN. Refuse text, naming its row."""
-    import pyarrow as pa
-    from pyarrow import compute
-
-    if pa.types.is_null(column.type):
-        return np.full(len(column), np.nan)
-    if pa.types.is_string(column.type):
-        numeric = compute.match_substring_regex(column, r"^\s*[-+]?(\d+\.?\d*|\.\d+)\s*$").fill_null(True)
-        row = int(np.argmin(numeric.to_numpy()))
-        shown = str(column[row])[:50]
-        raise InputError(f", class {name!r}: {shown!r} is not a count; give a whole number", row=row)
-    check_number(column.type, name)
-    return column.to_numpy()
-
-
-@contextmanager
-def _shifted(first_row: int, names: Any = None) -> Iterator[None]:
-    """Turn the row of a part into the row of the file, with the client's name."""
-    try:
-        yield
-    except InputError as error:
-        if error.row is None:
-            raise
-        client = "" if names is None else f" (client {str(names[error.row].as_py())!r})"
-        raise InputError(f"{client}{error.message}", row=error.row + first_row) from None
-
-
-def _tally(table: pa.Table, layout: Layout, num_classes: int | None, accept: SizeCheck) -> LabelCounts:
-    """Counts of a long table, with a row for each sample or for each client and class."""
-    names, labels = _client_column(table, layout, 0), _names(table.column(layout.label), "label")
-    if not len(table):
-        raise InputError("the table of counts is empty; give at least one client")
-    clients, client_rows = _sorted_names(names, "client name")
-    classes, class_columns = _sorted_names(labels, "label")
-    if num_classes is not None and (classes.dtype.kind not in "iu" or not 0 <= classes[0] <= classes[-1] < num_classes):
-        raise InputError(f"labels are not all whole numbers from 0 to {num_classes - 1}; check the number of classes")
-    width = len(classes) if num_classes is None else num_classes
-    accept(len(clients), width)
-    check_cells(len(clients) * width, len(table))
-    if num_classes is not None:
-        class_columns, classes = classes[class_columns], np.arange(num_classes)
-    cells, size = client_rows * width + class_columns, len(clients) * width
-    flat = np.bincount(cells, minlength=size)
-    layout.check_counts(bool(flat.max() > 1), len(table))
-    if layout.count is not None:
-        flat = np.bincount(cells, _checked_counts(table.column(layout.count), layout.count), size).astype(np.int64)
-    return LabelCounts(flat.reshape(len(clients), width), clients.tolist(), classes.tolist())
-
-
-def _checked_counts(column: pa.ChunkedArray, name: str) -> Any:
-    """The counts of a tidy table; refuse the first that is no count, naming its row."""
-    counts = _numbers(column, name)
-    for bad, words in (
-        (np.isnan(counts), "missing count; write 0 for none"),
-        (counts < 0, "negative count {}; give 0 or more"),
-        (counts != np.floor(counts), "fractional count {}; give whole numbers"),
-        (counts > MAX_CLIENT_SIZE, TOO_LARGE),
-    ):
-        if bad.any():
-            row = int(bad.argmax())
-            raise InputError(f", column {name!r}: {words.format(counts[row])}", row=row)
-    return counts
-
-
-def _sorted_names(column: pa.ChunkedArray, what: str) -> tuple[Any, Any]:
-    """The distinct names, sorted, and the index of its name for each row."""
-    names, which = coded(column, what)
-    ordered, places = np.unique(names.to_numpy(zero_copy_only=False), return_inverse=True)
-    return ordered, places[which]
-
-
-class _UniqueNames:
-    """Finds a client that appears twice, with 8 bytes of memory for each client."""
-
-    def __init__(self) -> None:
-        self.parts: list[Any] = []
-
-    def add(self, column: Any) -> None:
-        if column is not None:
-            self.parts.append(_hashes(column))
-
-    def check(self, reread: Any) -> None:
-        if not self.parts:
-            return
-        keys = np.concatenate(self.parts)
-        self.parts = [keys]
-        ordered = np.sort(keys)
-        repeated = ordered[1:][ordered[1:] == ordered[:-1]]
-        if repeated.size:
-            self._raise_if_same(set(repeated.tolist()), reread())
-
-    def _raise_if_same(self, suspects: set[int], columns: Iterator[Any]) -> None:
-        """Compare the names themselves: different names may have equal hashes."""
-        seen: dict[object, int] = {}
-        row = 0
-        for column in columns:
-            for key, name in zip(_hashes(column).tolist(), column.to_pylist(), strict=True):
-                if key in suspects:
-                    if name in seen:
-                        raise _duplicate(name, seen[name], row)
-                    seen[name] = row
-                row += 1
-
-
-def _duplicate(name: object, first: int, second: int) -> InputError:
-    return InputError(f"duplicate client {str(name)!r} (rows {first + 1:,} and {second + 1:,}); merge or rename one")
-
-
-def _hashes(column: Any) -> Any:
-    import pyarrow as pa
-
-    if pa.types.is_integer(column.type):
-        return column.to_numpy().astype(np.int64)
-    return np.fromiter(map(hash, column.to_pylist()), dtype=np.int64, count=len(column))

@@ -20,17 +20,11 @@ from fedeas.views.figures import MOST_CLIENTS
 from fedeas.views.report import figures
 from fedeas.views.report.breakdown import Breakdown, breakdown_of
 from fedeas.views.report.figures import Apart, Spec
-from fedeas.views.report.methods import (
-    MethodRuns,
-    RunSnapshot,
-    baseline,
-    marks_of,
-    matched,
-    reference,
-)
+from fedeas.views.report.methods import MethodRuns, RunSnapshot, baseline, marks_of, matched, reference
 from fedeas.views.report.samples import Row, samples_of
 
 MOST_NAMED = 2  # methods in a sentence of the result; the table has all
+PHASES = ("generate", "train", "total")  # of which the seconds are shown, the last as the rest
 TILE = 56  # approximate size of an image in a grid, in pixels of the screen
 
 
@@ -94,21 +88,19 @@ def _references(finished: Sequence[MethodRuns]) -> list[MethodRuns]:
 
 def _conclusions(finished: Sequence[MethodRuns]) -> list[dict[str, Any]]:
     """What each reference method shows: the user's choice first, then those that most methods are compared with."""
-    found = [_conclusion(each, finished) for each in _references(finished)]
+    found = []
+    for chosen in _references(finished):
+        others = [method for method in finished if method is not chosen and reference(method, finished) is chosen]
+        compared = {method.name: apart for method in others if (apart := method.seeds.minus(chosen.seeds)) is not None}
+        about = {
+            "method": chosen,
+            "others": len(others),
+            "accuracy": chosen.accuracy.text(2),
+            "final": chosen.seeds.percent("final").text(2),
+            "differences": conclusion(IT, compared, most=MOST_NAMED),
+        }
+        found.append(about)
     return sorted(found, key=lambda each: (not each["method"].is_chosen, -each["others"]))
-
-
-def _conclusion(chosen: MethodRuns, finished: Sequence[MethodRuns]) -> dict[str, Any]:
-    """What a reference method reaches, and the differences to it."""
-    others = [method for method in finished if method is not chosen and reference(method, finished) is chosen]
-    differences = {method.name: found for method in others if (found := method.seeds.minus(chosen.seeds)) is not None}
-    return {
-        "method": chosen,
-        "others": len(others),
-        "accuracy": chosen.accuracy.text(2),
-        "final": chosen.seeds.percent("final").text(2),
-        "differences": conclusion(IT, differences, most=MOST_NAMED),
-    }
 
 
 def _accuracy_table(finished: Sequence[MethodRuns]) -> Table:
@@ -180,10 +172,10 @@ def _work_table(finished: Sequence[MethodRuns]) -> Table:
 def _work_row(method: MethodRuns, methods: Sequence[MethodRuns]) -> list[object]:
     seeds, base = method.seeds, baseline(method, methods)
     gain = method.accuracy.mean - base.accuracy.mean if base else 0.0
-    removed = seeds.average("imbalance_removed")
+    removed, generated = seeds.average("imbalance_removed"), round(seeds.average("generated") or 0)
     return [
         method,
-        _generated(method),
+        Cell(f"{generated:,}", [f"of {method.total:,} planned"] * (generated != method.total)),
         _number(None if removed is None else 100 * removed, 1),
         _rounds_to_threshold([each["rounds_to_threshold"] for each in seeds.summaries.values()]),
         _number(seeds.average("gamma_hat"), 3),
@@ -205,11 +197,6 @@ def _rounds_to_threshold(rounds: Sequence[int | None]) -> Cell:
     if math.isinf(middle):
         return Cell("never")
     return Cell(f"{middle:g}", [f"{never} of {len(rounds)} never"] * bool(never))
-
-
-def _generated(method: MethodRuns) -> Cell:
-    generated = round(method.seeds.average("generated") or 0)
-    return Cell(f"{generated:,}", [f"of {method.total:,} planned"] * (generated != method.total))
 
 
 def _curves(methods: Sequence[MethodRuns]) -> Chart | None:
@@ -340,21 +327,16 @@ def _strip(row: Row) -> dict[str, str]:
 
 
 def _times(finished: Sequence[MethodRuns]) -> Chart:
-    spent = {method: _spent(method) for method in finished}
+    spent: dict[MethodRuns, tuple[float, float, float]] = {}
+    for method in finished:
+        generation, training, total = (method.seeds.average("seconds", name) or 0 for name in PHASES)
+        spent[method] = generation, training, max(total - generation - training, 0.0)
     said = "; ".join(f"{method.name}: {', '.join(f'{part:.1f}' for part in parts)}" for method, parts in spent.items())
     caption = (
         "Means over the runs of a method. The rest is communication, aggregation, measuring and testing. "
         "At the end of each bar: the sum."
     )
     return Chart(figures.times(spent), f"Seconds for generation, training and the rest. {said}", caption)
-
-
-def _spent(method: MethodRuns) -> tuple[float, float, float]:
-    """Seconds for generation, training and the rest."""
-    generation, training, total = (
-        method.seeds.average("seconds", name) or 0 for name in ("generate", "train", "total")
-    )
-    return generation, training, max(total - generation - training, 0.0)
 
 
 def _setup(methods: Sequence[MethodRuns], runs: Sequence[RunSnapshot]) -> dict[str, Any]:

@@ -116,7 +116,12 @@ def by_class(same: Sequence[Breakdown]) -> Spec:
         for group, each in enumerate(same)
     ]
     known = [value for each in same for value in each.mean_classes.tolist() if not np.isnan(value)]
-    layout = _layout(_names_axis("class", names), _accuracy_axis("accuracy, %", known, 100), scattermode="group")
+    texts = [
+        for_html(name if len(name) <= 16 else f"{name[:15]}…") for name in names
+    ]  # Plotly leaves out and turns names that do not fit
+    few = {"tickvals": list(range(len(names))), "ticktext": texts} if len(names) <= 40 else {}
+    across = _axis("class", **few, showgrid=False)
+    layout = _layout(across, _accuracy_axis("accuracy, %", known, 100), scattermode="group")
     return {"data": traces, "layout": layout}
 
 
@@ -147,8 +152,12 @@ def heat_maps(counts: LabelCounts, tables: Sequence[IntArray]) -> list[Spec]:
 
 def times(spent: Mapping[MethodRuns, Sequence[float]]) -> Spec:
     """Stacked bars of the seconds of each method: hatched for generation, solid for training, pale for the rest."""
-    unit, seconds = _unit(max(map(sum, spent.values())))
-    colours = [each.look.colour for each in spent]
+    most, colours = max(map(sum, spent.values())), [each.look.colour for each in spent]
+    sizes = {"hours": 3600.0, "minutes": 60.0}  # the largest unit that fits at least twice
+    unit, seconds = next(((unit, size) for unit, size in sizes.items() if most >= 2 * size), ("seconds", 1.0))
+    hatched = {"shape": "/", "fgcolor": colours, "bgcolor": PAPER, "size": 6, "solidity": 0.35}
+    generation = {"color": colours, "pattern": hatched}
+    fills = {"generation": generation, "training": {"color": colours}, "the rest": {"color": LINE}}
     traces: list[Spec] = [
         {
             "type": "bar",
@@ -159,7 +168,7 @@ def times(spent: Mapping[MethodRuns, Sequence[float]]) -> Spec:
             "marker": marker,
             "hovertemplate": f"{part}: %{{x:,.1f}} {unit}<extra></extra>",
         }
-        for place, (part, marker) in enumerate(_fills(colours).items())
+        for place, (part, marker) in enumerate(fills.items())
     ]
     sums = [f"{sum(parts) / seconds:,.1f}" for parts in spent.values()]
     traces[-1] = {**traces[-1], "text": sums, "textposition": "outside", "cliponaxis": False}
@@ -204,13 +213,6 @@ def _rows(names: Sequence[str]) -> tuple[Spec, int]:
     texts = ["<br>".join(map(for_html, each)) for each in lines]
     axis = _axis("", tickvals=list(range(len(names))), ticktext=texts, showgrid=False)
     return axis, 130 + max(34, 16 * max(map(len, lines)) + 8) * len(names)
-
-
-def _names_axis(title: str, names: Sequence[str]) -> Spec:
-    """An axis with a name at every place; Plotly leaves out and turns names that do not fit."""
-    texts = [for_html(_short(name, 16)) for name in names]
-    few = {"tickvals": list(range(len(names))), "ticktext": texts} if len(names) <= 40 else {}
-    return _axis(title, **few, showgrid=False, zeroline=False)
 
 
 def _line(dash: str, label: str, **ends: Any) -> Spec:
@@ -287,25 +289,6 @@ def _heat_map(counts: LabelCounts, table: IntArray, rows: IntArray, largest: int
     across = _axis("class", type="category", showgrid=False)
     upwards = _axis("client", type="category", showgrid=False, autorange="reversed")
     return {"data": [trace], "layout": _layout(across, upwards, height=int(np.clip(130 + 16 * len(rows), 280, 580)))}
-
-
-def _unit(most: float) -> tuple[str, float]:
-    """The largest unit that fits at least twice, else seconds."""
-    sizes = {"hours": 3600.0, "minutes": 60.0}
-    return next(((unit, size) for unit, size in sizes.items() if most >= 2 * size), ("seconds", 1.0))
-
-
-def _fills(colours: Sequence[str]) -> dict[str, Spec]:
-    hatched = {"shape": "/", "fgcolor": list(colours), "bgcolor": PAPER, "size": 6, "solidity": 0.35}
-    return {
-        "generation": {"color": list(colours), "pattern": hatched},
-        "training": {"color": list(colours)},
-        "the rest": {"color": LINE},
-    }
-
-
-def _short(name: str, room: int) -> str:
-    return name if len(name) <= room else f"{name[: room - 1]}…"
 
 
 def _numbers(values: Any) -> list[float | None]:

@@ -104,33 +104,23 @@ def grouped_by_method(runs: Sequence[RunSnapshot], wanted: str | None = None) ->
 
     `wanted` is the name or label of the method that others are compared with.
     """
-    _check_no_twins(runs)
-    groups = grouped(runs, lambda each: each.run.config)
-    methods = [MethodRuns(name, tuple(members), Look("")) for name, members in groups.items()]
-    methods.sort(key=lambda method: (method.total, -method.accuracy.mean if method.finished else math.inf))
-    looks = map(_on_page, looks_of([method.config.policy.partition("(")[0] for method in methods]))
-    found = [replace(method, look=look) for method, look in zip(methods, looks, strict=True)]
-    return found if wanted is None else _with_chosen(wanted, found)
-
-
-def _check_no_twins(runs: Iterable[RunSnapshot]) -> None:
-    """Refuse one run under two labels: the report would rank a method against itself."""
     known: dict[str, RunSnapshot] = {}
-    for each in runs:
+    for each in runs:  # under two labels, the report would rank a method against itself
         twin = known.setdefault(each.run.config.fingerprint, each)
         if twin is not each:
             raise InputError(f"{each.run.path}: the same config and seed as {twin.run.path}; give one of them")
-
-
-def _with_chosen(wanted: str, methods: Sequence[MethodRuns]) -> list[MethodRuns]:
-    labels = {each.name: {run.run.config.label for run in each.runs} for each in methods if each.finished}
+    groups = grouped(runs, lambda each: each.run.config)
+    methods = [MethodRuns(name, tuple(members), Look("")) for name, members in groups.items()]
+    methods.sort(key=lambda method: (method.total, -method.accuracy.mean if method.finished else math.inf))
+    looks = looks_of([method.config.policy.partition("(")[0] for method in methods])
+    # For black the page has its own colour of text, which a dark screen inverts.
+    looks = [look._replace(colour="var(--ink)") if look.colour == INK else look for look in looks]
+    found = [replace(method, look=look) for method, look in zip(methods, looks, strict=True)]
+    if wanted is None:
+        return found
+    labels = {each.name: {run.run.config.label for run in each.runs} for each in found if each.finished}
     name = named(wanted, labels)
-    return [replace(each, is_chosen=each.name == name) for each in methods]
-
-
-def _on_page(look: Look) -> Look:
-    """The same look with the page's own colour of text, which a dark screen inverts, for black."""
-    return look._replace(colour="var(--ink)") if look.colour == INK else look
+    return [replace(each, is_chosen=each.name == name) for each in found]
 
 
 def read_snapshot(run: Run) -> RunSnapshot:
@@ -158,14 +148,11 @@ def reference(method: MethodRuns, methods: Sequence[MethodRuns]) -> MethodRuns:
     parts of the user's own, then for FedAvg, then by name.
     """
     comparable = [each for each in methods if each.finished and each.federation == method.federation]
-    return min(_candidates(comparable), key=lambda each: (_unlikeness(each, comparable), *_precedence(each)))
-
-
-def _candidates(methods: Sequence[MethodRuns]) -> list[MethodRuns]:
-    chosen = [each for each in methods if each.is_chosen]
-    fedeas = [each for each in methods if each.config.policy.partition("(")[0] == "fedeas"]
-    fewest = min(each.total for each in methods)
-    return chosen or fedeas or [each for each in methods if each.total == fewest]
+    chosen = [each for each in comparable if each.is_chosen]
+    fedeas = [each for each in comparable if each.config.policy.partition("(")[0] == "fedeas"]
+    fewest = min(each.total for each in comparable)
+    candidates = chosen or fedeas or [each for each in comparable if each.total == fewest]
+    return min(candidates, key=lambda each: (_unlikeness(each, comparable), *_precedence(each)))
 
 
 def _unlikeness(method: MethodRuns, methods: Iterable[MethodRuns]) -> int:

@@ -118,16 +118,13 @@ def _taken(each: RunSnapshot) -> IntArray:
 
 def class_names(runs: Iterable[RunSnapshot], num_classes: int) -> list[str]:
     """Names of the classes: those of the label counts or of the dataset, if all runs agree on them, else numbers."""
-    named = {_names_of(each) for each in runs}
-    names = named.pop() if len(named) == 1 else ()
+    found: set[tuple[str, ...]] = set()
+    for each in runs:
+        dataset = each.run.config.data.dataset
+        given = each.planned[0].classes if each.planned is not None else None
+        found.add(tuple(given or (KNOWN[dataset].classes if dataset in KNOWN else ())))
+    names = found.pop() if len(found) == 1 else ()
     return list(names) if len(names) == num_classes else [str(label) for label in range(num_classes)]
-
-
-def _names_of(run: RunSnapshot) -> tuple[str, ...]:
-    dataset = run.run.config.data.dataset
-    known = KNOWN[dataset].classes if dataset in KNOWN else ()
-    given = run.planned[0].classes if run.planned is not None else None
-    return tuple(given or known)
 
 
 def _read(
@@ -135,7 +132,10 @@ def _read(
 ) -> dict[int, Images]:
     """The first undamaged images of these classes; empty if the bank is missing or unusable."""
     try:
-        disk = _disk(bank, _header(bank, about.fingerprint, pool), num_classes)
+        header = _header(bank, about.fingerprint, pool)
+        if header.num_classes != num_classes or header.shape[0] not in (1, 3) or prod(header.shape) > MOST_BYTES:
+            return {}
+        disk = Disk(bank, header)
         rows = {label: _first_good(disk, label, _indices(clients, pool)) for label, clients in wanted.items()}
     except (FedEASError, OSError):
         return {}
@@ -151,12 +151,6 @@ def _header(bank: Path, fingerprint: str, pool: int | None) -> Header:
             if own == fingerprint:
                 return header
     raise InputError(f"{bank}: holds images of other generators only")
-
-
-def _disk(bank: Path, header: Header, num_classes: int) -> Disk:
-    if header.num_classes != num_classes or header.shape[0] not in (1, 3) or prod(header.shape) > MOST_BYTES:
-        raise InputError(f"{bank}: holds no images that can be shown")
-    return Disk(bank, header)
 
 
 def _indices(wanted: IntArray, pool: int | None) -> IntArray:

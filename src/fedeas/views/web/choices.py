@@ -62,7 +62,13 @@ class Choice:
     def arguments(self) -> list[str]:
         """The same choice for ``fedeas plan``."""
         chosen = [] if self.policy == "fedeas" else ["--policy", self.spec]
-        return chosen + (_limit_arguments(self.limits) if takes_budget(self.policy) else [])
+        for name, value in vars(self.limits).items() if takes_budget(self.policy) else ():
+            option = f"--{name.replace('_', '-')}"
+            if value is True:
+                chosen.append(option)
+            elif value is not None and value is not False:  # 0 is a limit
+                chosen += [option, _text(value)]
+        return chosen
 
 
 def takes_budget(policy: str) -> bool:
@@ -72,16 +78,3 @@ def takes_budget(policy: str) -> bool:
 
 def _text(value: float) -> str:
     return f"{value:.12g}"
-
-
-def _limit_arguments(limits: Limits) -> list[str]:
-    options: dict[str, float | None] = {
-        "--beta": limits.beta,
-        "--total": limits.total,
-        "--minutes": limits.minutes,
-        "--images-per-second": limits.images_per_second,
-        "--max-share": limits.max_share,
-        "--min-removed": limits.min_removed,
-    }
-    given = [part for option, value in options.items() if value is not None for part in (option, _text(value))]
-    return (["--auto"] if limits.auto else []) + given

@@ -8,7 +8,7 @@ from tempfile import TemporaryDirectory
 
 from fedeas.calls.client_counts import CountSource
 from fedeas.planning.counts import Allocation, LabelCounts
-from fedeas.planning.tables import write_allocation, write_counts
+from fedeas.planning.tables import write_allocation
 from fedeas.views.web.choices import Choice
 
 
@@ -22,10 +22,7 @@ def allocation_file(counts: LabelCounts, allocation: Allocation, ending: str) ->
 
 def counts_file(counts: LabelCounts) -> bytes:
     """The counts as CSV, for the commands."""
-    with TemporaryDirectory(prefix="fedeas-planner-") as folder:
-        path = Path(folder) / "counts.csv"
-        write_counts(path, counts)
-        return path.read_bytes()
+    return allocation_file(counts, Allocation(counts.n), ".csv")
 
 
 def commands(federation: CountSource, choice: Choice) -> str:

@@ -7,7 +7,7 @@ from functools import cache, partial
 import numpy as np
 from plotly.colors import hex_to_rgb, sequential
 
-from fedeas.core.arrays import FloatArray, IntArray
+from fedeas.core.arrays import IntArray
 from fedeas.core.foreign_text import for_html
 from fedeas.planning.counts import LabelCounts
 from fedeas.views.figures import DARK, LIGHT, Screen
@@ -42,8 +42,10 @@ def heat_table(
     classes = [*map(for_html, counts.class_names)]
     clients = [for_html(counts.client_name(row)) for row in rows]
     first, others = min(max(map(len, [*clients, CORNER])), WIDEST) + 2, max(len(str(largest)), SHORT) + 1
-    head = "".join(f'<th scope="col">{_class_name(name)}</th>' for name in classes)
-    shades = _shades_of(table[rows], largest)
+    heads = (name if len(name) <= SHORT else f'<div class="long">{name}</div>' for name in classes)
+    head = "".join(f'<th scope="col">{name}</th>' for name in heads)
+    shares = np.log10(np.maximum(table[rows], 1)) / np.log10(max(largest, 10))
+    shades = np.rint(shares * (SHADES - 1)).astype(np.int64)  # places in the palette
     body = "".join(map(partial(_row, screen, classes), clients, table[rows].tolist(), shades.tolist()))
     return (
         # Takes the focus so that its sides can be reached with keys. A browser's search for such an element ends here.
@@ -52,11 +54,6 @@ def heat_table(
         f'<colgroup><col style="width:{first}ch"></colgroup>'
         f'<thead><tr><th scope="col" class="first">{CORNER}</th>{head}</tr></thead><tbody>{body}</tbody></table></div>'
     )
-
-
-def heat_style(screen: Screen = LIGHT) -> str:
-    """The style of all heat tables."""
-    return STYLE.format(ink=screen.ink, grid=screen.grid, paper=screen.paper)
 
 
 def heat_scale(largest: int, screen: Screen = LIGHT) -> str:
@@ -86,28 +83,15 @@ def _row(screen: Screen, classes: list[str], client: str, values: list[int], sha
     return f'<tr><th scope="row">{client}</th>{"".join(cells)}</tr>'
 
 
-def _class_name(name: str) -> str:
-    return name if len(name) <= SHORT else f'<div class="long">{name}</div>'
-
-
-def _shades_of(table: IntArray, largest: int) -> IntArray:
-    """The place of each number in the palette, by its logarithm."""
-    shares = np.log10(np.maximum(table, 1)) / np.log10(max(largest, 10))
-    shades: IntArray = np.rint(shares * (SHADES - 1)).astype(np.int64)
-    return shades
-
-
 @cache
 def _palette(screen: Screen) -> list[tuple[str, str]]:
     """Colours from few to many, each with a colour of text that can be read on it."""
     known = np.array([hex_to_rgb(colour) for colour in sequential.Viridis], float)
     places = np.linspace(0, len(known) - 1, SHADES)
     mixed = np.stack([np.interp(places, np.arange(len(known)), part) for part in known.T], axis=1)
-    found = [(f"#{np.rint(colour).astype(np.uint8).tobytes().hex()}", _text_on(colour)) for colour in mixed]
+    # Black and white have the same contrast on a luminance of 0.18.
+    luminance = (mixed / 255) ** 2.2 @ np.array([0.2126, 0.7152, 0.0722])
+    texts = np.where(luminance > 0.18, "#000000", "#ffffff").tolist()
+    colours = (f"#{np.rint(colour).astype(np.uint8).tobytes().hex()}" for colour in mixed)
+    found = list(zip(colours, texts, strict=True))
     return found if screen == DARK else found[::-1]
-
-
-def _text_on(colour: FloatArray) -> str:
-    """Black or white, whichever has more contrast: they have the same on a luminance of 0.18."""
-    luminance = (colour / 255) ** 2.2 @ np.array([0.2126, 0.7152, 0.0722])
-    return "#000000" if luminance > 0.18 else "#ffffff"

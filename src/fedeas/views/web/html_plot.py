@@ -71,13 +71,20 @@ def plot_html(plot: Plot, screen: Screen = LIGHT) -> str:
     """The plot as HTML, to which `STYLE` belongs. All texts of the plot must be escaped already."""
     longest = min(max(map(len, plot.upwards.labels.values()), default=0), WIDEST)
     style = f"--ink:{screen.ink};--grid:{screen.grid};--paper:{screen.paper};--names:min({longest + 1}ch, 40vw)"
-    series = [_series(plot, number, each) for number, each in enumerate(plot.series)]
+    band, series = "", []
+    if plot.band:
+        start, end = plot.across.places(plot.band)
+        band = f'<div class="band" style="left:{start:.2f}%;width:{end - start:.2f}%"></div>'
+    for number, each in enumerate(plot.series):
+        x, y = plot.across.places(each.x), plot.upwards.places(each.y)
+        drawn = (_line(each, x, y) if each.width else "") + (_points(each, x, y) if each.tips else "")
+        series.append(f'<div class="series{number}" style="color:{each.colour}">{drawn}</div>')
     return (
         f'<div class="plot" role="group" aria-label="{plot.title}" style="{style}">'
         f'<div class="title">{plot.title}</div>'
         f'<div class="legend">{"".join(map(_key, range(len(series)), plot.series))}</div>'
         f'<div class="frame{" above" * plot.labels_above}" style="height:{plot.height}px">'
-        f'<div class="up">{plot.upwards.title}</div>{_band(plot)}{_grid(plot)}{"".join(reversed(series))}</div>'
+        f'<div class="up">{plot.upwards.title}</div>{band}{_grid(plot)}{"".join(reversed(series))}</div>'
         f'<div class="across">{plot.across.title}</div></div>'
     )
 
@@ -91,13 +98,6 @@ def _key(number: int, series: Series) -> str:
     )
 
 
-def _band(plot: Plot) -> str:
-    if not plot.band:
-        return ""
-    start, end = plot.across.places(plot.band)
-    return f'<div class="band" style="left:{start:.2f}%;width:{end - start:.2f}%"></div>'
-
-
 def _grid(plot: Plot) -> str:
     """Grid lines with their labels."""
     kinds = (("x", "left", plot.across), ("y", "bottom", plot.upwards))
@@ -106,13 +106,6 @@ def _grid(plot: Plot) -> str:
         for kind, side, axis in kinds
         for place, label in zip(axis.places([*axis.labels]), axis.labels.values(), strict=True)
     )
-
-
-def _series(plot: Plot, number: int, series: Series) -> str:
-    x, y = plot.across.places(series.x), plot.upwards.places(series.y)
-    line = _line(series, x, y) if series.width else ""
-    points = _points(series, x, y) if series.tips else ""
-    return f'<div class="series{number}" style="color:{series.colour}">{line}{points}</div>'
 
 
 def _points(series: Series, x: FloatArray, y: FloatArray) -> str:

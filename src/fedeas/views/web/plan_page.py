@@ -22,10 +22,9 @@ from fedeas.views.web import charts, downloads, heat_table, plan_charts, plan_re
 from fedeas.views.web.choices import Choice
 from fedeas.views.web.page_parts import cached, explaining, screen, show_chart, show_plot, show_tabs
 from fedeas.views.web.plan_controls import choose_federation, choose_policy_and_size, choose_prices
-from fedeas.views.web.plan_result import Curves
 
 MOST_BESIDE = 25  # classes of heat maps that are side by side
-MOST_WHOLE, SCROLLED = 45, 820  # clients of a figure that is shown as a whole; pixels of one that is not
+MOST_WHOLE, SCROLLED = 45, 820  # most clients of a figure without a scroll bar; pixels of a figure with one
 
 _curves, _plan, _rivals = cached(plan_result.curves), cached(plan), cached(plan_result.rivals)
 
@@ -50,7 +49,13 @@ def show_plan_page() -> None:
 
 
 def _show(counts: LabelCounts, found: Plan, rate: float, side: int) -> None:
-    _show_figures_of(counts, found)
+    summary = found.summary
+    st.markdown(f"**{for_markdown(found.allocation.policy)}**")
+    shown = st.container(horizontal=True)
+    shown.metric("Images to generate", f"{found.allocation.generated:,}", border=True)
+    shown.metric("Imbalance removed", f"{summary.removed:.2%}", border=True)
+    shown.metric("Synthetic share", f"{summary.synthetic_share:.2%}", border=True)
+    shown.metric("Clients that generate", f"{summary.receiving:,} of {counts.num_clients:,}", border=True)
     rows = plots.most(found.allocation.per_client, charts.MOST_CLIENTS)
     views = {
         "Where images go": partial(_show_where, counts, found, rows),
@@ -64,24 +69,18 @@ def _show(counts: LabelCounts, found: Plan, rate: float, side: int) -> None:
 def _show_where(counts: LabelCounts, found: Plan, rows: IntArray) -> None:
     tables = {"Real images": counts.n, "Synthetic images": found.allocation.n}
     largest = max(int(table[rows].max()) for table in tables.values())
-    show = _show_tables if heat_table.is_small(rows.size, counts.num_classes) else _show_maps
-    show(counts, tables, rows, largest)
-    st.caption(f"One colour scale for both; blank means none. {_selected(counts, rows)}")
-
-
-def _show_tables(counts: LabelCounts, tables: dict[str, IntArray], rows: IntArray, largest: int) -> None:
     colours = screen()
-    st.html(heat_table.heat_style(colours))
-    for place, (title, table) in zip(st.columns(2), tables.items(), strict=True):
-        place.html(heat_table.heat_table(counts, table, rows, largest, title, colours))
-    st.html(heat_table.heat_scale(largest, colours))
-
-
-def _show_maps(counts: LabelCounts, tables: dict[str, IntArray], rows: IntArray, largest: int) -> None:
-    beside = counts.num_classes <= MOST_BESIDE  # more classes need the whole width for their names
-    places = _scrolled(rows).columns(2) if beside else (_scrolled(rows), _scrolled(rows))
-    for place, (title, table) in zip(places, tables.items(), strict=True):
-        show_chart(place, charts.heat_map(counts, table, rows, largest, title, screen()), title)
+    if heat_table.is_small(rows.size, counts.num_classes):
+        st.html(heat_table.STYLE.format(**colours._asdict()))
+        for place, (title, table) in zip(st.columns(2), tables.items(), strict=True):
+            place.html(heat_table.heat_table(counts, table, rows, largest, title, colours))
+        st.html(heat_table.heat_scale(largest, colours))
+    else:
+        beside = counts.num_classes <= MOST_BESIDE  # more classes need the whole width for their names
+        places = _scrolled(rows).columns(2) if beside else (_scrolled(rows), _scrolled(rows))
+        for place, (title, table) in zip(places, tables.items(), strict=True):
+            show_chart(place, charts.heat_map(counts, table, rows, largest, title, colours), title)
+    st.caption(f"One colour scale for both; blank means none. {_selected(counts, rows)}")
 
 
 def _show_clients(counts: LabelCounts, found: Plan, rows: IntArray) -> None:
@@ -92,14 +91,30 @@ def _show_clients(counts: LabelCounts, found: Plan, rows: IntArray) -> None:
         st.caption(selected)
     left, right = st.columns([1.6, 1])
     show_plot(left, plan_charts.concentration(counts, found.allocation))
-    _show_most(right, counts, found)
+    order = (-found.allocation.per_client).argsort(kind="stable")[:10]
+    right.markdown("**Who gets most**")
+    table = {
+        "client": [printable(counts.client_name(row)) for row in order],
+        "real": counts.sizes[order],
+        "synthetic": found.allocation.per_client[order],
+        "evenness": counts.entropy[order],
+    }
+    formats = {name: st.column_config.NumberColumn(format="localized") for name in ("real", "synthetic")}
+    words = "Normalised entropy of the client's labels: 0 is one class only, 1 is balanced."
+    formats["evenness"] = st.column_config.NumberColumn(format="%.2f", help=words)
+    right.dataframe(table, hide_index=True, column_config=formats, height="content")
 
 
 def _show_budget(counts: LabelCounts, found: Plan) -> None:
     curves = _curves(counts)
     point = (found.allocation.policy, found.allocation.total, found.summary.removed)
     show_plot(st, plan_charts.trade_off(curves, *point))
-    _show_interval(curves)
+    interval = curves.interval
+    text = interval.reason or (
+        f"Betas from {interval.lo:.2f} to {interval.hi:.2f} (shaded) remove at least {MIN_REMOVED:.0%} of the "
+        f"imbalance while less than {MAX_SHARE:.0%} of all data is synthetic."
+    )
+    st.caption(for_markdown(text))
 
 
 def _scrolled(rows: IntArray) -> Any:
@@ -111,43 +126,6 @@ def _selected(counts: LabelCounts, rows: IntArray) -> str:
     if rows.size == counts.num_clients:
         return ""
     return f"Shown are the {rows.size:,} of {counts.num_clients:,} clients with most synthetic images."
-
-
-def _show_figures_of(counts: LabelCounts, found: Plan) -> None:
-    summary = found.summary
-    st.markdown(f"**{for_markdown(found.allocation.policy)}**")
-    shown = st.container(horizontal=True)
-    shown.metric("Images to generate", f"{found.allocation.generated:,}", border=True)
-    shown.metric("Imbalance removed", f"{summary.removed:.2%}", border=True)
-    shown.metric("Synthetic share", f"{summary.synthetic_share:.2%}", border=True)
-    shown.metric("Clients that generate", f"{summary.receiving:,} of {counts.num_clients:,}", border=True)
-
-
-def _show_most(place: Any, counts: LabelCounts, found: Plan) -> None:
-    order = (-found.allocation.per_client).argsort(kind="stable")[:10]
-    place.markdown("**Who gets most**")
-    table = {
-        "client": [printable(counts.client_name(row)) for row in order],
-        "real": counts.sizes[order],
-        "synthetic": found.allocation.per_client[order],
-        "evenness": counts.entropy[order],
-    }
-    formats = {name: st.column_config.NumberColumn(format="localized") for name in ("real", "synthetic")}
-    words = "Normalised entropy of the client's labels: 0 is one class only, 1 is balanced."
-    formats["evenness"] = st.column_config.NumberColumn(format="%.2f", help=words)
-    place.dataframe(table, hide_index=True, column_config=formats, height="content")
-
-
-def _show_interval(curves: Curves) -> None:
-    interval = curves.interval
-    if interval:
-        text = (
-            f"Betas from {interval.lo:.2f} to {interval.hi:.2f} (shaded) remove at least {MIN_REMOVED:.0%} of the "
-            f"imbalance while less than {MAX_SHARE:.0%} of all data is synthetic."
-        )
-        st.caption(for_markdown(text))
-    else:
-        st.caption(for_markdown(interval.reason))
 
 
 def _show_prices(counts: LabelCounts, found: Plan, rate: float, side: int) -> None:

@@ -21,6 +21,7 @@ from fedeas.runs.store import LOCK, PACKED_ROUNDS, ROUNDS, Run, RunStore, read_r
 
 FOLDER_VARIABLE = "FEDEAS_PLANNER_RUNS"  # tells the page, which Streamlit starts, the folder of runs
 MOST_RUNS = 200
+FILES = ("config.json", ROUNDS, "summary.json", PACKED_ROUNDS)
 
 Stamp = tuple[tuple[int, int], ...]
 """When each file of a run directory was last written, and its length; zeros for a missing file."""
@@ -65,9 +66,17 @@ class Listing(NamedTuple):
 
 def listed(folder: Path) -> Listing:
     """The run directories below the folder; one that cannot be read has the reason as its state."""
-    stamps = {config.parent: _stamp(config.parent) for config in RunStore(folder).root.glob("*/config.json")}
+    folders = [config.parent for config in RunStore(folder).root.glob("*/config.json")]
+    stamps = {path: tuple(_change(path / name) for name in FILES) for path in folders}
     found = sorted(stamps, key=lambda path: _changed(stamps[path]), reverse=True)
-    runs = [_with_state(path, _try_to_read(path, stamps[path])) for path in found[:MOST_RUNS]]
+    runs = []
+    for path in found[:MOST_RUNS]:
+        run = _try_to_read(path, stamps[path])
+        if run.config is not None and not run.finished:  # it is in progress if a process holds its lock
+            under_way = is_held(path / LOCK)
+            state = RunState.RUNNING if under_way else RunState.STOPPED
+            run = run._replace(state=f"{state}: {run.state}", under_way=under_way)
+        runs.append(run)
     return Listing(runs, len(found[MOST_RUNS:]))
 
 
@@ -89,19 +98,6 @@ def drawn_methods(runs: Sequence[ListedRun]) -> list[ListedMethod]:
 def any_under_way(found: Iterable[ListedRun]) -> bool:
     """Whether any run is in progress, so that the list should be refreshed."""
     return any(run.under_way for run in found)
-
-
-def _with_state(path: Path, run: ListedRun) -> ListedRun:
-    """An unfinished run is in progress if a process holds its lock."""
-    if run.finished or run.config is None:
-        return run
-    under_way = is_held(path / LOCK)
-    state = RunState.RUNNING if under_way else RunState.STOPPED
-    return run._replace(state=f"{state}: {run.state}", under_way=under_way)
-
-
-def _stamp(path: Path) -> Stamp:
-    return tuple(_change(path / name) for name in ("config.json", ROUNDS, "summary.json", PACKED_ROUNDS))
 
 
 def _change(path: Path) -> tuple[int, int]:

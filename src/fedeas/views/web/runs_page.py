@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 
 import streamlit as st
@@ -10,7 +9,6 @@ import streamlit as st
 from fedeas.core.foreign_text import for_markdown, printable
 from fedeas.views.web import charts, runs
 from fedeas.views.web.page_parts import explaining, screen, show_chart
-from fedeas.views.web.runs import ListedRun
 
 REFRESH_SECONDS = 3.0  # while a run is in progress
 
@@ -50,10 +48,6 @@ def _list_runs(folder: Path, found: runs.Listing, watching: bool) -> None:
         + cut
         * (len(methods) > charts.MOST_METHODS)
     )
-    _show_table(shown)
-
-
-def _show_table(shown: Sequence[ListedRun]) -> None:
     names = ("name", "policy", "algorithm", "seed", "state", "changed", "accuracy", "window", "latest")
     columns = {name: [getattr(run, name) for run in shown] for name in names}
     table = {
