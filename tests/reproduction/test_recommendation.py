@@ -65,7 +65,7 @@ def test_advice_counts_the_experiments_that_show_it_among_all_that_are_judged():
         assert bool(found.clients.gained) == bool(gained)
         assert found == Advice(clients=expected._replace(gained=found.clients.gained))
         assert all(dataset in "; ".join(found.clauses) for dataset in expected.datasets)
-        assert f"{expected.higher} of {expected.judged} experiments" in found.text
+        assert f"{expected.higher} of {expected.judged} experiments" in "; ".join(found.clauses)
 
 
 def test_the_policy_that_is_higher_on_more_datasets_is_recommended():
