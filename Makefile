@@ -22,12 +22,12 @@ help:
 	@echo "make clean  remove the virtual environment and everything made"
 
 setup: $(STAMP)
-	@$(BIN)/python -m compileall -q src  # tests start many processes, which may not compile for themselves
+	@$(BIN)/python -m compileall -q src reproduction  # tests start many processes, which may not compile for themselves
 
-$(STAMP): pyproject.toml constraints.txt
+$(STAMP): pyproject.toml reproduction/pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed; set PYTHON=..."; exit 1; }
 	$(PYTHON) -m venv .venv
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[train,text,flower,privacy,web,dev]'
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[train,text,flower,privacy,web,dev]' -e reproduction
 	@touch $(STAMP)
 
 demo: setup

@@ -1,15 +1,15 @@
-"""Run ``python -m reproduction beyond`` with several processes, and pack the results into one small file.
+"""Run ``python -m reproduction beyond`` with several processes, and pack the results into one Parquet file.
 
     python benchmarks/beyond.py --processes 16
     python benchmarks/beyond.py --profile fashion --device cuda --processes 8 --data-root DIR
     python benchmarks/beyond.py --profile full --device cuda --processes 4 --data-root DIR --only '*-k20-*' '*'
-    python benchmarks/beyond.py --profile full --merge RUNS more.runs.xz
+    python benchmarks/beyond.py --profile full --merge RUNS more.parquet
 
-The third line makes the runs whose labels match, those of the first pattern first. The last line makes no runs but
-adds those that were made elsewhere, from run directories or packed files.
+The third line makes the runs whose labels match a pattern, in the order of the patterns. The last line only adds runs
+that were made elsewhere, from folders of run directories or from Parquet files.
 
 Seeds come one after the other, for all methods, so that an experiment that is stopped early still has paired seeds.
-Started again, it goes on: runs in the packed file are not repeated and stay in it.
+The same command continues: runs in the Parquet file are not repeated and stay in it.
 """
 
 from __future__ import annotations
@@ -20,12 +20,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from many_runs import make_runs, on_device, selected
-from pack_runs import add, finished_runs, packed_runs
 
 from fedeas.config import RunConfig
 from fedeas.core.files import make_folder
-from fedeas.runs.packed import ENDING
 from reproduction.artefacts import artefacts
+from reproduction.pack import add, finished_runs
 from reproduction.profiles import PROFILES
 from reproduction.results import Results
 from reproduction.studies import PROTOCOLS, study, with_seeds
@@ -54,16 +53,14 @@ def configs(
 
 def missing(wanted: Sequence[RunConfig], packed: Path, *folders: Path) -> list[RunConfig]:
     """The runs that are neither in the packed file nor in these folders."""
-    there = Results(folders)
-    for run in packed_runs(packed):
-        there.add(run)
+    there = Results([*folders, *([packed] if packed.exists() else [])])
     return [config for config in wanted if not there.has(config)]
 
 
 def pack_more(profile: str, places: Sequence[Path], packed: Path) -> None:
     """Add the profile's finished runs in these folders and packed files, without their rounds."""
-    found = [run for place in places for run in finished_runs(place)]
-    ours = [run for run in found if run.config.unpinned.method in methods_of(profile)]
+    found, methods = finished_runs(*places), methods_of(profile)
+    ours = [run for run in found if run.method in methods]
     print(f"{add(ours, packed, with_rounds=False)}; {len(found) - len(ours)} of other experiments left out")
 
 
@@ -76,7 +73,7 @@ def main() -> None:
     """Make the runs that are missing, or take those that are given, and pack all finished ones."""
     asked = parser()
     given = asked.parse_args()
-    packed = given.results / f"{NAMES.get(given.profile, given.profile)}{ENDING}"
+    packed = given.results / f"{NAMES.get(given.profile, given.profile)}.parquet"
     if not given.merge and PROFILES[given.profile].precision == "bf16" and given.device == "cpu":
         asked.error(f"profile {given.profile} needs a GPU: use --device cuda, or --merge runs that were made on one")
     if not given.merge:
@@ -100,7 +97,7 @@ def parser() -> argparse.ArgumentParser:
     asked.add_argument("--runs", type=Path, default=Path("runs"))
     asked.add_argument("--data-root")
     asked.add_argument("--results", type=Path, default=RESULTS)
-    asked.add_argument("--merge", type=Path, nargs="+", metavar="PLACE", help="folders of runs or packed files to add")
+    asked.add_argument("--merge", type=Path, nargs="+", metavar="PLACE", help="folders of runs or Parquet files to add")
     return asked
 
 

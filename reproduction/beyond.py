@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Mapping, Set
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -15,7 +15,7 @@ from reproduction.methods import FEDAVG, FEDEAS, Method, at_one_budget
 from reproduction.profiles import HELD_OUT
 from reproduction.published import Setting
 from reproduction.studies import Study, plan_of
-from reproduction.table_spec import Cell, Sheet, generated, imbalance_removed, minus, placed
+from reproduction.table_spec import Cell, Rows, Sheet, generated, imbalance_removed, minus, placed
 
 BALANCED = "balanced-softmax"
 BALANCED_TITLE = "balanced softmax"
@@ -49,31 +49,25 @@ def methods_at(study: Study, where: Setting, beta: float) -> dict[str, Method]:
     ours = replace(FEDEAS, policy=budget)
     kl = Method("KL", policy=at_one_budget("kl", budget))
     pool = Method("Pool to the mean", policy=f"pool(distinct={budget})", generator=SHARED)
+    plan, images = (plan_of(study.config(where, method)) for method in (pool, ours))
+    each = images.total // plan.n.shape[1]  # a plain pool if some client needs more images of a class
+    whole = f"shared(of={{generator}}, each={each})" if each >= max(1, plan.n.max()) else SHARED
     methods = [
-        *_without_images(study),
+        FEDAVG,
+        _balanced(FEDAVG),
+        replace(FEDAVG, title=SAMPLING, sampling="balanced"),
+        *([replace(FEDAVG, title=CEILING, central=True)] if study.protocol == "clean" else []),
         ours,
         Method("Uniform", policy=at_one_budget("uniform", budget)),
         Method("Greedy", policy=at_one_budget("greedy", budget)),
         kl,
         pool,
-        replace(pool, title=WHOLE, generator=_whole_pool(study, where, pool, ours)),
+        replace(pool, title=WHOLE, generator=whole),
         Method(LARGEST, policy=f"pool(distinct={budget}, fill=max)", generator=SHARED),
         *map(_balanced, (ours, kl, pool)),
         *_with_other_images(study, ours),
     ]
     return {method.title: method for method in methods}
-
-
-def _whole_pool(study: Study, where: Setting, pool: Method, budget: Method) -> str:
-    """A pool with as many images of each class as the budget has; the plain one if some client needs more of them."""
-    plan, images = (plan_of(study.config(where, method)) for method in (pool, budget))
-    each = images.total // plan.n.shape[1]
-    return f"shared(of={{generator}}, each={each})" if each >= max(1, plan.n.max()) else SHARED
-
-
-def _without_images(study: Study) -> list[Method]:
-    central = [replace(FEDAVG, title=CEILING, central=True)] if study.protocol == "clean" else []
-    return [FEDAVG, _balanced(FEDAVG), replace(FEDAVG, title=SAMPLING, sampling="balanced"), *central]
 
 
 def _with_other_images(study: Study, ours: Method) -> list[Method]:
@@ -120,44 +114,32 @@ class Comparison(NamedTuple):
 
 def comparisons_in(study: Study, where: Setting) -> list[Comparison]:
     """One for each budget, and in some settings one for each in which all clients take equally many steps."""
-    betas = study.profile.betas
-    controls = betas if where.id in study.profile.equal_steps else ()
-    usual = [_comparison(study, where, beta, _methods_compared(study, where, beta)) for beta in betas]
-    return [*usual, *(_control(study, where, beta) for beta in controls)]
-
-
-def _methods_compared(study: Study, where: Setting, beta: float) -> Set[str]:
-    """The titles of the methods that are compared at this budget."""
-    is_first = where == study.beyond[0]
-    if is_first and study.profile.compares_most:
-        return methods_at(study, where, beta).keys()
-    compared = EVERYWHERE | {DISJOINT, GENERATED, REAL} if is_first else EVERYWHERE
-    return compared | {LARGEST} if study.profile.largest_everywhere else compared
-
-
-def _control(study: Study, where: Setting, beta: float) -> Comparison:
-    betas = study.profile.betas
-    middle = BALANCED_CONTROL if beta == betas[len(betas) // 2] else frozenset[str]()
-    compared = CONTROL | middle if where == study.beyond[0] else POOLS_CONTROL
-    return _comparison(study, where, beta, compared, equal_steps=True)
-
-
-def _comparison(study: Study, where: Setting, beta: float, compared: Set[str], equal_steps: bool = False) -> Comparison:
+    profile, is_first = study.profile, where == study.beyond[0]
+    methods = {beta: methods_at(study, where, beta) for beta in profile.betas}
+    found = list[Comparison]()
+    for place, beta in enumerate(profile.betas):
+        compared: Set[str] = EVERYWHERE | {LARGEST} if profile.largest_everywhere else EVERYWHERE
+        if is_first:
+            compared = methods[beta].keys() if profile.compares_most else compared | {DISJOINT, GENERATED, REAL}
+        # A pool that is full at a smaller budget is run only once: the first run with the images of the last one.
+        runs = dict[str, RunConfig]()
+        for title in methods[beta].keys() & compared:
+            own = [methods[each][title] for each in profile.betas[: place + 1] if title in methods[each]]
+            last, *earlier = (study.config(where, method) for method in reversed(own))
+            alike = [run for run in earlier if run.generator == last.generator and _is_same_plan(run, last)]
+            runs[title] = alike[-1] if alike else last
+        found.append(Comparison(beta, False, {title: runs[title] for title in methods[beta] if title in runs}))
     # Controls keep a run for each budget: those on digits come from two machines, which round differently.
-    budgets = [beta] if equal_steps else [each for each in study.profile.betas if each <= beta]
-    methods = {each: methods_at(study, where, each) for each in budgets}
-    runs = {
-        title: _first_alike(
-            [
-                study.config(where, replace(own[title], equal_steps=equal_steps))
-                for own in methods.values()
-                if title in own
-            ]
-        )
-        for title in methods[beta]
-        if title in compared
-    }
-    return Comparison(beta, equal_steps, runs)
+    for beta in profile.betas if where.id in profile.equal_steps else ():
+        middle = BALANCED_CONTROL if beta == profile.betas[len(profile.betas) // 2] else frozenset[str]()
+        compared = CONTROL | middle if is_first else POOLS_CONTROL
+        chosen = {title: replace(own, equal_steps=True) for title, own in methods[beta].items() if title in compared}
+        found.append(Comparison(beta, True, {title: study.config(where, method) for title, method in chosen.items()}))
+    return found
+
+
+def _is_same_plan(one: RunConfig, other: RunConfig) -> bool:
+    return np.array_equal(plan_of(one).n, plan_of(other).n)
 
 
 def sheets_in(study: Study, where: Setting) -> list[Sheet]:
@@ -166,39 +148,22 @@ def sheets_in(study: Study, where: Setting) -> list[Sheet]:
 
 
 def _sheet(study: Study, where: Setting, compared: Comparison) -> Sheet:
-    steps_each = study.profile.equal_steps.get(where.id)
-    how = f", {steps_each} steps for each client and round" if compared.equal_steps else ""
+    how = f", {study.profile.equal_steps[where.id]} steps for each client and round" if compared.equal_steps else ""
     base = compared.runs[FEDEAS.title]
     columns = (
         "images made", "placed", "imbalance removed, %", study.level, "minus FedEAS, points", "final, %", "steps",
     )  # fmt: skip
-    rows = {title: _row(run, base) for title, run in compared.runs.items()}
+    rows: Rows = {
+        title: (
+            generated(run), placed(run), imbalance_removed(run), Cell((run,), accuracy), minus(run, base),
+            Cell((run,), final), Cell((run,), steps, None, 0),
+        )
+        for title, run in compared.runs.items()
+    }  # fmt: skip
     title = study.heading(f"The images of FedEAS with beta = {compared.beta:g}{how}", where)
-    share = plan_of(base).summary.synthetic_share
-    note = f"FedEAS's images are {100 * share:.0f} % of the data that it trains on. "
-    note += "An image of a pool is made once and placed at many clients."
+    notes = [f"FedEAS's images are {100 * plan_of(base).summary.synthetic_share:.0f} % of the data that it trains on."]
+    notes += ["An image of a pool is made once and placed at many clients."]
     if study.profile.places_real_images:
-        note += " Images made are the different real images that a method uses."
-    notes = dict.fromkeys(about for name, about in ASIDE.items() if name in compared.runs)
-    note = " ".join([note, *notes])
-    return Sheet(title, columns, rows, ranked=(study.level,), aside=tuple(ASIDE), note=note, by_method=True)
-
-
-def _first_alike(runs: Sequence[RunConfig]) -> RunConfig:
-    """The first run with the images of the last one: a pool that is full at a smaller budget is run only once."""
-    *_, last = runs
-    return next(
-        run for run in runs if run.generator == last.generator and np.array_equal(plan_of(run).n, plan_of(last).n)
-    )
-
-
-def _row(run: RunConfig, base: RunConfig) -> tuple[Cell | None, ...]:
-    return (
-        generated(run),
-        placed(run),
-        imbalance_removed(run),
-        Cell((run,), accuracy),
-        minus(run, base),
-        Cell((run,), final),
-        Cell((run,), steps, None, 0),
-    )
+        notes += ["Images made are the different real images that a method uses."]
+    notes += dict.fromkeys(about for name, about in ASIDE.items() if name in compared.runs)
+    return Sheet(title, columns, rows, ranked=(study.level,), aside=tuple(ASIDE), note=" ".join(notes), by_method=True)

@@ -106,10 +106,8 @@ def command(
     if name == "counts":
         _print_counts(slow, as_markdown)
         return
-    places, chosen = (
-        Places(runs, results, data_root, bank, keep_results),
-        study(profile, protocol, start, precision, partitions),
-    )
+    places = Places(runs, results, data_root, bank, keep_results)
+    chosen = study(profile, protocol, start, precision, partitions)
     if name in PAGES:
         _print_page(name, chosen, places.scan(), out, as_markdown)
         return
@@ -229,16 +227,9 @@ def estimate_table(done: Reproduction) -> Table:
 
 @contextmanager
 def progress(config: RunConfig) -> Iterator[Callable[[dict[str, Any]], None]]:
-    """Show the rounds of a run: a live bar in a terminal, a line for each round elsewhere."""
-    console, name, total = Console(), f"{config.label}, seed {config.seed}", config.rounds.total
-    if not console.is_terminal:
-        yield lambda record: print(f"{name}: round {record['round']} of {total}", flush=True)
-        return
-    from rich.progress import Progress
-
-    with Progress(console=console, transient=True) as bar:
-        task = bar.add_task(name, total=total)
-        yield lambda record: bar.update(task, completed=record["round"])
+    """Show the round that a run has reached in a terminal; a log gets a line when a run has ended."""
+    with Console().status(config.label) as status:
+        yield lambda record: status.update(f"{config.label}: {record['round']} of {config.rounds.total} rounds")
 
 
 def output() -> Console:

@@ -69,50 +69,41 @@ def _complete(found: Findings, budgets: Sequence[Mapping[int, float]]) -> Differ
 
 def contrasts_markdown(experiments: Sequence[Findings]) -> str:
     """What one choice adds over experiments, and below it the side questions, which were asked in single ones."""
-    tables = [table for table in (_over_experiments(clean(experiments)), _at_budgets(clean(experiments))) if table]
-    return "\n\n".join(tables) if tables else NOTHING
-
-
-def _over_experiments(experiments: Sequence[Findings]) -> str:
-    """A row for each contrast: its mean over experiments, and its lowest and highest experiment."""
-    rows = [row for contrast in CONTRASTS if (row := _row(contrast, experiments))]
-    heads = ("method", "experiments", "mean over experiments (95 %)", "lowest", "highest")
-    about = (
-        "Differences in points of accuracy under the clean protocol, each the mean over all budgets. In brackets is "
-        "the 95 % interval: of the mean, with experiments as units; of one experiment, with seeds as units."
-    )
-    return f"{markdown_table(heads, rows)}\n\n{about}" if rows else ""
-
-
-def _at_budgets(experiments: Sequence[Findings]) -> str:
-    """A row for each side question and experiment: its mean over all budgets, and each budget that has all seeds."""
-    rows = [row for contrast in SIDE for found in experiments if (row := _side_row(contrast, found))]
-    heads = ("method", "experiment", "mean over budgets (95 %)", "at single budgets (95 %)")
-    about = (
-        "Differences in points of accuracy under the clean protocol. Intervals have seeds as units, and each is taken "
-        "alone. A budget is shown once all its seeds have been run, the mean once all budgets have been."
-    )
-    return f"{markdown_table(heads, rows)}\n\n{about}" if rows else ""
-
-
-def _side_row(contrast: Contrast, found: Findings) -> list[str]:
-    budgets = {table: _complete(found, [by_seed]) for table, by_seed in by_budget(found, contrast).items()}
-    cells = {table: cell for table, difference in budgets.items() if (cell := mean_cell(difference))}
-    if not cells:
-        return []
-    each = "; ".join(f"{cell} at {table}" for table, cell in cells.items())
-    return [_name(contrast), found.title, mean_cell(contrast_in(found, contrast)), each]
-
-
-def _name(contrast: Contrast) -> str:
-    return f"{contrast.method}, instead of {contrast.instead_of}"
+    tables, experiments = list[str](), clean(experiments)
+    if rows := [row for contrast in CONTRASTS if (row := _row(contrast, experiments))]:
+        heads = ("method", "experiments", "mean over experiments (95 %)", "lowest", "highest")
+        about = (
+            "Differences in points of accuracy under the clean protocol, each the mean over all budgets. In brackets "
+            "is the 95 % interval: of the mean, with experiments as units; of one experiment, with seeds as units."
+        )
+        tables += [markdown_table(heads, rows), about]
+    if rows := [row for contrast in SIDE for found in experiments if (row := _side_row(contrast, found))]:
+        heads = ("method", "experiment", "mean over budgets (95 %)", "at single budgets (95 %)")
+        about = (
+            "Differences in points of accuracy under the clean protocol. Intervals have seeds as units, and each is "
+            "taken alone. A budget is shown once all its seeds have been run, the mean once all budgets have been."
+        )
+        tables += [markdown_table(heads, rows), about]
+    return "\n\n".join(tables or [NOTHING])
 
 
 def _row(contrast: Contrast, experiments: Sequence[Findings]) -> list[str]:
+    """The mean of a contrast over experiments, and its lowest and highest experiment."""
     found = {each.title: difference for each in experiments if (difference := contrast_in(each, contrast)) is not None}
     if not found:
         return []
     overall = Difference.of([each.mean for each in found.values()])
     ordered = sorted(found, key=lambda title: found[title].mean)
     ends = [f"{mean_cell(found[title])}, {title}" for title in (ordered[0], ordered[-1])]
-    return [_name(contrast), str(len(found)), mean_cell(overall), *ends]
+    return [f"{contrast.method}, instead of {contrast.instead_of}", str(len(found)), mean_cell(overall), *ends]
+
+
+def _side_row(contrast: Contrast, found: Findings) -> list[str]:
+    """The mean of a contrast over all budgets of an experiment, and each budget that has all seeds."""
+    budgets = {table: _complete(found, [by_seed]) for table, by_seed in by_budget(found, contrast).items()}
+    cells = {table: cell for table, difference in budgets.items() if (cell := mean_cell(difference))}
+    if not cells:
+        return []
+    name = f"{contrast.method}, instead of {contrast.instead_of}"
+    each = "; ".join(f"{cell} at {table}" for table, cell in cells.items())
+    return [name, found.title, mean_cell(contrast_in(found, contrast)), each]

@@ -102,11 +102,7 @@ class View:
         found = {method.title: self.values(where, method) for method in METHODS.values()}
         return {title: values for title, values in found.items() if values and title in _printed(where)}
 
-    def minus(self, where: Setting, one: Method, other: Method) -> Difference | None:
-        """The paired difference of two methods' accuracy."""
-        return paired_difference(self.values(where, one), self.values(where, other))
-
-    def mean_of(self, where: Setting, *methods: Method, measure: measures.Measure) -> Difference | None:
+    def mean_of(self, where: Setting, *methods: Method, measure: measures.Measure = measures.gain) -> Difference | None:
         """The mean over seeds of a measure that compares these methods."""
         return Difference.of(list(self.values(where, *methods, measure=measure).values()))
 

@@ -15,24 +15,27 @@ BUDGET = "{budget}"
 
 @dataclass(frozen=True)
 class Method:
-    """A row of the paper's tables."""
+    """A row of the paper's tables.
+
+    Attributes:
+        generator: ``{generator}`` stands for the profile's, ``{other}`` for the one that it is compared with.
+        held_out: whether a part of the training images goes to no client.
+        loss: replaces cross-entropy.
+        sampling: how clients sample their batches.
+        central: whether one client holds all images: the ceiling of what clients can reach. It sees as many images in
+            a round as all participants together, and each image at least once.
+        equal_steps: whether every client takes the profile's number of steps in a round, however many samples it has.
+    """
 
     title: str
     algorithm: str = "fedavg"
     policy: str = NO_GENERATION
     generator: str = "{generator}"
-    """``{generator}`` stands for the profile's generator, ``{other}`` for the one that it is compared with."""
     held_out: bool = False
-    """Whether a part of the training images goes to no client."""
     loss: str = ""
-    """Replaces cross-entropy."""
     sampling: Literal["shuffled", "balanced"] = "shuffled"
-    """How clients sample their batches."""
     central: bool = False
-    """Whether one client holds all images: the ceiling of what clients can reach. It sees as many images in a
-    round as all participants together, and each image at least once."""
     equal_steps: bool = False
-    """Whether every client takes the profile's number of steps in a round, however many samples it has."""
 
     @property
     def name(self) -> str:

@@ -53,6 +53,12 @@ class Entry:
         """The interval and verdict of a difference and, if wanted, the number of seeds."""
         return [*self.interval, *([f"n={self.ours.seeds}"] if count and self.ours and self.ours.seeds else [])]
 
+    def text(self, best: str, second: str, brackets: str, count: bool) -> str:
+        """Our number with its deviation and brackets, in these formats."""
+        number = {BEST: best, SECOND: second}.get(self.rank, "{}").format(self.number)
+        inside = ", ".join(self.brackets(count))
+        return " ".join(filter(None, (number, self.deviation, inside and brackets.format(inside))))
+
     @property
     def interval(self) -> list[str]:
         """The 95 % interval of a difference, and what it shows."""
@@ -134,34 +140,29 @@ class Filled:
 
     @property
     def remarks(self) -> str:
-        """The note below the table; before it the number of seeds, unless each entry shows it."""
-        return f"{self._about_seeds}{self._about_differences}{self.note}".strip()
-
-    @property
-    def _about_seeds(self) -> str:
-        if self.by_method and self.is_run:
-            return "Mean ± standard deviation over n seeds. "
+        """The note below the table; before it the number of seeds, unless each entry shows it, and about intervals."""
         (seeds,) = self.seeds if len(self.seeds) == 1 else (0,)
-        return {0: "", 1: "One seed each. "}.get(seeds, f"Mean ± deviation over n = {seeds} seeds. ")
-
-    @property
-    def _about_differences(self) -> str:
+        said = {0: "", 1: "One seed each. "}.get(seeds, f"Mean ± deviation over n = {seeds} seeds. ")
+        if self.by_method and self.is_run:
+            said = "Mean ± standard deviation over n seeds. "
         if any(entry.interval for entry in self.entries):
-            return "Differences are paired by seed, with 95 % intervals. "
-        alone = any(isinstance(entry.ours, Difference) and entry.ours.seeds == 1 for entry in self.entries)
-        return "With one seed differences have no interval. " if alone else ""
+            said += "Differences are paired by seed, with 95 % intervals. "
+        elif any(isinstance(entry.ours, Difference) and entry.ours.seeds == 1 for entry in self.entries):
+            said += "With one seed differences have no interval. "
+        return f"{said}{self.note}".strip()
 
 
 def fill(sheet: Sheet, results: Results) -> Filled:
     """Fill each cell of a sheet from the finished runs."""
-    entries = {name: [_entry(cell, results) for cell in row] for name, row in sheet.rows.items()}
-    for column in sheet.ranked:
-        _rank({name: row for name, row in entries.items() if name not in sheet.aside}, sheet.columns.index(column))
+    rows = {name: [_entry(cell, results) for cell in row] for name, row in sheet.rows.items()}
+    for place in map(sheet.columns.index, sheet.ranked):
+        column = {name: entry for name, row in rows.items() if name not in sheet.aside and (entry := row[place])}
+        for name, rank in ranks({name: entry.values for name, entry in column.items()}).items():
+            rows[name][place] = replace(column[name], rank=rank)
     ambiguous = results.ambiguous_names(config for cell in sheet.cells for config in cell.configs)
-    warnings = [f"Not all runs had the same {name}." for name in ambiguous]
-    note = " ".join([*warnings, *([sheet.note] if sheet.note else [])])
-    rows = {name: tuple(row) for name, row in entries.items()}
-    return Filled(sheet.title, sheet.columns, rows, note, sheet.by_method)
+    notes = [*(f"Not all runs had the same {name}." for name in ambiguous), *filter(None, [sheet.note])]
+    entries = {name: tuple(row) for name, row in rows.items()}
+    return Filled(sheet.title, sheet.columns, entries, " ".join(notes), sheet.by_method)
 
 
 def _entry(cell: Cell | None, results: Results) -> Entry | None:
@@ -172,28 +173,13 @@ def _entry(cell: Cell | None, results: Results) -> Entry | None:
         return Entry(None if value is None else Measured(value, None, 0), cell.paper, cell.decimals)
     found = results.values(cell.configs, cell.measure)
     values = {seed: value for seed, value in found.items() if value is not None}
-    if not found or len(values) < len(found):
-        return Entry(None, cell.paper, cell.decimals, _absent(cell, len(values), len(found)))
+    if len(values) < len(found):  # a mean over only the seeds that have a number would be biased
+        some = f" by {len(found) - len(values)} of {len(found)} seeds" * bool(values)
+        return Entry(None, cell.paper, cell.decimals, f"{cell.otherwise}{some}")
     ours = (Difference if cell.compares else Measured).of(list(values.values()))
     finals = results.values(cell.configs, final).values() if cell.with_final else ()
     last = Measured.of([value for value in finals if value is not None])
     return Entry(ours, cell.paper, cell.decimals, values=values, final=last)
-
-
-def _absent(cell: Cell, known: int, seeds: int) -> str:
-    """Why there is no number; a mean over only the seeds that have one would be biased."""
-    if not seeds:
-        return NOT_RUN
-    return f"{cell.otherwise} by {seeds - known} of {seeds} seeds" if known else cell.otherwise
-
-
-def _rank(rows: dict[str, list[Entry | None]], place: int) -> None:
-    """Mark the best and the second of a column, if paired differences show that they are."""
-    values = {name: entry.values for name, row in rows.items() if (entry := row[place]) is not None}
-    for name, rank in ranks(values).items():
-        entry = rows[name][place]
-        assert entry is not None
-        rows[name][place] = replace(entry, rank=rank)
 
 
 def markdown(*tables: Filled) -> str:
@@ -201,27 +187,22 @@ def markdown(*tables: Filled) -> str:
 
     The best is bold, the second underlined.
     """
-    return "\n".join(map(_markdown_table, tables))
-
-
-def _markdown_table(table: Filled) -> str:
-    rows = [["", *table.heads], ["---", *["---:"] * len(table.heads)]]
-    for name in table.rows:
-        cells = [_markdown_entry(entry, table.counts(name, entry)) for entry in table.shown(name)]
-        rows.append([name, *table.lead(name), *cells])
-    lines = [f"### {table.title}", "", *(f"| {' | '.join(row)} |" for row in rows), ""]
-    return "\n".join([*lines, *([table.remarks, ""] if table.remarks else [])])
+    lines = list[str]()
+    for table in tables:
+        rows = [["", *table.heads], ["---", *["---:"] * len(table.heads)]]
+        for name in table.rows:
+            cells = [_markdown_entry(entry, table.counts(name, entry)) for entry in table.shown(name)]
+            rows.append([name, *table.lead(name), *cells])
+        lines += [f"### {table.title}", "", *(f"| {' | '.join(row)} |" for row in rows), ""]
+        lines += [table.remarks, ""] if table.remarks else []
+    return "\n".join(lines)
 
 
 def _markdown_entry(entry: Entry | None, count: bool) -> str:
     if entry is None:
         return ""
-    marks = {BEST: "**{}**", SECOND: "<u>{}</u>"}
-    inside = ", ".join(entry.brackets(count))
-    number = marks.get(entry.rank, "{}").format(entry.number)
-    ours = " ".join(filter(None, (number, entry.deviation, f"({inside})" * bool(inside))))
     paper = ", ".join(filter(None, (entry.printed and f"paper {entry.printed}", entry.difference)))
-    return "<br>".join(filter(None, (ours, entry.last, paper)))
+    return "<br>".join(filter(None, (entry.text("**{}**", "<u>{}</u>", "({})", count), entry.last, paper)))
 
 
 def comma_separated(*tables: Filled) -> str:
@@ -255,27 +236,23 @@ def latex(*tables: Filled) -> str:
 
     The paper's number and the difference are in brackets, intervals in square brackets.
     """
-    return "\n".join(map(_tabular, tables))
-
-
-def _tabular(table: Filled) -> str:
-    lines = [f"% {table.title}. {table.remarks}", rf"\begin{{tabular}}{{l{'r' * len(table.heads)}}}", r"\toprule"]
-    lines += [" & ".join(["", *map(_escaped, table.heads)]) + r" \\", r"\midrule"]
-    for name in table.rows:
-        cells = [_latex_entry(entry, table.counts(name, entry)) for entry in table.shown(name)]
-        lines.append(" & ".join([_escaped(name), *table.lead(name), *cells]) + r" \\")
-    return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", ""])
+    lines = list[str]()
+    for table in tables:
+        lines += [f"% {table.title}. {table.remarks}", rf"\begin{{tabular}}{{l{'r' * len(table.heads)}}}", r"\toprule"]
+        lines += [" & ".join(["", *map(_escaped, table.heads)]) + r" \\", r"\midrule"]
+        for name in table.rows:
+            cells = [_latex_entry(entry, table.counts(name, entry)) for entry in table.shown(name)]
+            lines.append(" & ".join([_escaped(name), *table.lead(name), *cells]) + r" \\")
+        lines += [r"\bottomrule", r"\end{tabular}", ""]
+    return "\n".join(lines)
 
 
 def _latex_entry(entry: Entry | None, count: bool) -> str:
     if entry is None:
         return "--"
-    marks = {BEST: r"\textbf{{{}}}", SECOND: r"\underline{{{}}}"}
-    inside = ", ".join(entry.brackets(count))
-    number = marks.get(entry.rank, "{}").format(entry.number)
-    ours = " ".join(filter(None, (number, entry.deviation, f"[{inside}]" * bool(inside))))
-    brackets = ", ".join(filter(None, (entry.printed, entry.difference)))
-    text = ", ".join(filter(None, (ours, entry.last))) + (f" ({brackets})" if brackets else "")
+    ours = entry.text(r"\textbf{{{}}}", r"\underline{{{}}}", "[{}]", count)
+    paper = ", ".join(filter(None, (entry.printed, entry.difference)))
+    text = ", ".join(filter(None, (ours, entry.last))) + (f" ({paper})" if paper else "")
     return _escaped(text).replace("±", r"$\pm$").replace("−", "$-$")
 
 

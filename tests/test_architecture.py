@@ -4,6 +4,7 @@ Which rooms may import which others stands in pyproject.toml, and `make check` h
 """
 
 import ast
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -18,8 +19,9 @@ REPOSITORY = Path(__file__).parents[1]
 # Rooms or modules that may import a package; the standard library and numpy are everyone's.
 ALLOWED = {
     "torch": {
-        "algorithms", "calls.augmentation", "cli.generator", "core.devices", "core.timing", "data.client", "fast",
-        "federation", "flower", "generators", "gpu", "models", "runs.tracking.to_tensorboard", "testing.algorithms",
+        "algorithms", "calls.augmentation", "calls.images", "cli.generator", "core.devices", "core.timing",
+        "data.client", "fast", "federation", "flower", "generators", "gpu", "models", "runs.tracking.to_tensorboard",
+        "testing.algorithms",
     },
     "triton": {"gpu"},
     "flwr": {"flower"},
@@ -118,14 +120,16 @@ main(sys.argv[1:])
 """
 
 
-def without_extras(*arguments):
-    return subprocess.run([sys.executable, "-c", WITHOUT_EXTRAS, *arguments], capture_output=True, text=True)
+def without_extras(*arguments, package="fedeas.cli"):
+    script = WITHOUT_EXTRAS.replace("fedeas.cli", package)
+    return subprocess.run([sys.executable, "-c", script, *arguments], capture_output=True, text=True)
 
 
 def test_a_plain_installation_plans_and_checks_the_papers_counts():
     assert "13,437" in without_extras("plan", "--example").stdout
-    assert without_extras("reproduce", "fig2", "--help").returncode == 0
-    assert "not run" in without_extras("reproduce", "table2", "--show", "--markdown").stdout
+    study = "reproduction.command"
+    assert without_extras("fig2", "--help", package=study).returncode == 0
+    assert "not run" in without_extras("table2", "--show", "--markdown", package=study).stdout
 
 
 def test_a_plain_installation_says_what_training_needs(tmp_path):
@@ -133,3 +137,40 @@ def test_a_plain_installation_says_what_training_needs(tmp_path):
     assert done.returncode == 2
     assert "pip install 'fedeas[train]'" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def public_names():
+    """The names that the Python reference lists, and the modules that hold them."""
+    page = (ROOT.parents[1] / "docs" / "api.md").read_text()
+    names = {name.removesuffix(".__call__") for name in re.findall(r"^\.\. auto\w+:: (\S+)", page, re.MULTILINE)}
+    return names | {name.rpartition(".")[0] for name in names}
+
+
+def private_names(tree, public):
+    """What a file imports or reaches of FedEAS although the reference does not list it."""
+    for node in ast.walk(tree):
+        found = []
+        if isinstance(node, ast.Import):
+            found = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            found = [f"{node.module}.{alias.name}" for alias in node.names]
+        elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "fedeas":
+            found = [f"fedeas.{node.attr}"]
+        yield from (name for name in found if name.partition(".")[0] == "fedeas" and name not in public)
+
+
+@pytest.mark.parametrize("folder", ["reproduction", "deploy"])
+def test_what_is_built_on_the_library_uses_public_names_alone(folder):
+    public = public_names()
+    files = sorted((ROOT.parents[1] / folder).rglob("*.py"))
+    assert files
+    for path in files:
+        assert not [*private_names(ast.parse(path.read_text()), public)], path
+
+
+PRIVATE = ("import fedeas.core", "from fedeas.core import log", "from fedeas import core", "fedeas.core")
+
+
+@pytest.mark.parametrize("line", PRIVATE)
+def test_a_private_name_is_found(line):
+    assert [*private_names(ast.parse(line), public_names())]

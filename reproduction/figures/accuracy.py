@@ -74,7 +74,15 @@ def budget_figure(sweeps: Sequence[Sweep], fedavg: Bar, full_balance: Bar, title
     axes.xaxis.set_major_formatter("{x:,.0f}")
     axes.grid(**style.GRID)
     for sweep in sweeps:
-        _draw_sweep(axes, sweep, looks[sweep.name].colour)
+        # A line is interrupted where a number is missing.
+        colour, (ours, spread, paper) = (
+            looks[sweep.name].colour,
+            np.array([bar[1:] for bar in sweep.bars], dtype=float).T,
+        )
+        if not np.isnan(paper).all():
+            axes.plot(sweep.totals, paper, marker="o", markerfacecolor="white", color=colour, **PAPER)
+        if not np.isnan(ours).all():
+            axes.errorbar(sweep.totals, ours, np.nan_to_num(spread), fmt="o-", color=colour, capsize=3, elinewidth=1.2)
     ends = [end for bar in references for end in _draw_reference(axes, bar, looks[bar.name])]
     axes.margins(y=0.12)
     style.name_ends(axes, ends)
@@ -135,15 +143,6 @@ def _solid_bar(axes: Any, place: float, width: float, bar: Bar, colour: str) -> 
 
 def _number(axes: Any, place: float, height: float, value: float) -> None:
     axes.annotate(f"{value:.2f}", (place, height), (0, 3), ha="center", **style.POINTS)
-
-
-def _draw_sweep(axes: Any, sweep: Sweep, colour: str) -> None:
-    """Draw ours with error bars, and the paper's; a line is interrupted where a number is missing."""
-    ours, spread, paper = np.array([bar[1:] for bar in sweep.bars], dtype=float).T
-    if not np.isnan(paper).all():
-        axes.plot(sweep.totals, paper, marker="o", markerfacecolor="white", color=colour, **PAPER)
-    if not np.isnan(ours).all():
-        axes.errorbar(sweep.totals, ours, np.nan_to_num(spread), fmt="o-", color=colour, capsize=3, elinewidth=1.2)
 
 
 def _draw_reference(axes: Any, bar: Bar, look: style.Look) -> list[style.End]:

@@ -70,7 +70,10 @@ def reduction_figure() -> Figure:
     steps = np.searchsorted(path.beta, _sweep(), side="right") - 1
     matched = path.total[steps]
     budgets = np.union1d(np.linspace(0, path.total[-1], CURVE_POINTS).astype(int), matched)
-    greedy, slack = _greedy_curve(counts, budgets)
+    greedy = fedeas.budget_path(counts, (fedeas.Greedy(int(budget)).allocate(counts) for budget in budgets)).removed
+    optimal = [fedeas.Optimal(int(budget)).allocate(counts) for budget in budgets]
+    most = np.array([_removed(best) + best.gap / fedeas.imbalance(counts) for best in optimal])
+    slack = float((most - greedy).max())  # how much more than greedy any allocation could remove
     uniform = fedeas.budget_path(counts, (fedeas.Uniform(int(budget)).allocate(counts) for budget in budgets)).removed
     at = np.searchsorted(budgets, matched)
     bound = 10.0 ** np.ceil(np.log10(max(100 * slack, 1e-9)))  # the next power of ten
@@ -80,7 +83,11 @@ def reduction_figure() -> Figure:
     axes.plot(budgets, uniform, "s-", color=style.ORANGE, markevery=list(at), label="uniform, at the same budgets")
     for beta, total, share in zip(_sweep(), matched, uniform[at], strict=True):
         axes.annotate(f"β = {beta:g}", (total, share), (6, -15), textcoords="offset points", fontsize=10)
-    _bracket(axes, _removed(fedeas.Uniform(POLICY).allocate(counts)), _removed(_plan()))
+    low, high, at = _removed(fedeas.Uniform(POLICY).allocate(counts)), _removed(_plan()), _plan().total
+    arrow = {"arrowstyle": "|-|", "color": style.INK, "shrinkA": 5, "shrinkB": 5, "mutation_scale": 5}
+    axes.annotate("", (at, low), (at, high), arrowprops=arrow)
+    place, gap = (at, low + 0.68 * (high - low)), f"+{100 * (high - low):.1f} points"
+    axes.annotate(gap, place, (9, 0), textcoords="offset points", va="center")
     axes.set(xlabel="synthetic samples in all", ylabel="imbalance removed", xlim=(0, None), ylim=(0, None))
     style.percent_axis(axes.yaxis)
     axes.xaxis.set_major_formatter("{x:,.0f}")
@@ -96,7 +103,9 @@ def overview_figure() -> Figure:
         example_counts(),
         (fedeas.FullBalance(), fedeas.Uniform(POLICY), fedeas.MissingOnly(POLICY), POLICY),
     )
-    chosen = _spread_of_skew(counts.entropy, 4)
+    # From the most to the least skewed, in about equal steps of entropy.
+    wanted = np.linspace(counts.entropy.min(), counts.entropy.max(), 4)
+    chosen = np.abs(counts.entropy[:, None] - wanted).argmin(axis=0)
     figure = style.new_figure(10, 10.5)
     parts: Any = figure.subfigures(2, 1, height_ratios=(1, 2.3), hspace=0.03)
     top, bottom = parts
@@ -122,7 +131,11 @@ def selection_figure() -> Figure:
     share = path.total / (counts.total + path.total)
     steps = np.searchsorted(path.beta, _sweep(), side="right") - 1
     inside = (path.beta >= interval.lo) & (path.beta < interval.hi)
-    _admissible(axes)
+    axes.fill_between((0, MAX_SHARE), MIN_REMOVED, 1, color=style.GREEN, alpha=0.15, linewidth=0)
+    axes.axhline(MIN_REMOVED, color=style.GREY, linestyle="--", linewidth=1.2)
+    axes.axvline(MAX_SHARE, color=style.GREY, linestyle="--", linewidth=1.2)
+    note = f"at least {MIN_REMOVED:.0%} removed,\nless than {MAX_SHARE:.0%} synthetic"
+    axes.text(0.5 * MAX_SHARE, MIN_REMOVED + 0.2, note, ha="center", va="center", color="#00664b")
     axes.plot(share[inside], path.removed[inside], color=style.ORANGE, linewidth=7, solid_capstyle="butt")
     axes.plot(share, path.removed, "o-", color=style.BLUE, markevery=list(steps), markersize=7)
     for beta, step in zip(_sweep(), steps, strict=True):
@@ -194,36 +207,6 @@ def _running_share(axes: Any, shares: NDArray[np.float64], colour: str, name: st
     axes.plot(TOP_CLIENTS, top, "o", color=colour, markersize=8)
     style = {"textcoords": "offset points", "ha": "right", "color": colour, "weight": "bold"}
     axes.annotate(f"{top:.1%}", (TOP_CLIENTS, top), offset, **style)
-
-
-def _greedy_curve(counts: fedeas.LabelCounts, budgets: NDArray[np.int64]) -> tuple[NDArray[np.float64], float]:
-    """The share that greedy removes at each budget, and a bound on how much more any allocation could remove."""
-    greedy = fedeas.budget_path(counts, (fedeas.Greedy(int(budget)).allocate(counts) for budget in budgets)).removed
-    optimal = [fedeas.Optimal(int(budget)).allocate(counts) for budget in budgets]
-    bound = np.array([_removed(best) + best.gap / fedeas.imbalance(counts) for best in optimal])
-    return greedy, float((bound - greedy).max())
-
-
-def _bracket(axes: Any, low: float, high: float) -> None:
-    at = _plan().total
-    arrow = {"arrowstyle": "|-|", "color": style.INK, "shrinkA": 5, "shrinkB": 5, "mutation_scale": 5}
-    axes.annotate("", (at, low), (at, high), arrowprops=arrow)
-    text = f"+{100 * (high - low):.1f} points"
-    axes.annotate(text, (at, low + 0.68 * (high - low)), (9, 0), textcoords="offset points", va="center")
-
-
-def _admissible(axes: Any) -> None:
-    axes.fill_between((0, MAX_SHARE), MIN_REMOVED, 1, color=style.GREEN, alpha=0.15, linewidth=0)
-    axes.axhline(MIN_REMOVED, color=style.GREY, linestyle="--", linewidth=1.2)
-    axes.axvline(MAX_SHARE, color=style.GREY, linestyle="--", linewidth=1.2)
-    note = f"at least {MIN_REMOVED:.0%} removed,\nless than {MAX_SHARE:.0%} synthetic"
-    axes.text(0.5 * MAX_SHARE, MIN_REMOVED + 0.2, note, ha="center", va="center", color="#00664b")
-
-
-def _spread_of_skew(entropy: NDArray[np.float64], number: int) -> NDArray[np.int64]:
-    """Clients from the most to the least skewed, in about equal steps of entropy."""
-    wanted = np.linspace(entropy.min(), entropy.max(), number)
-    return np.asarray(np.abs(entropy[:, None] - wanted).argmin(axis=0))
 
 
 def _entropy_to_budget(axes: Any, counts: fedeas.LabelCounts, chosen: NDArray[np.int64]) -> None:

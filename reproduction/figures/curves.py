@@ -108,10 +108,6 @@ def _places(panels: int, keys: int) -> tuple[Figure, Any]:
     return figure, grid.flat[:panels]
 
 
-def _first_round(mean: MeanCurve, threshold: float) -> int | None:
-    return next((number for number, value in zip(mean.rounds, mean.middle, strict=True) if value >= threshold), None)
-
-
 def _accuracies(lines: Iterable[Line]) -> list[float]:
     return [accuracy for line in lines for curve in line.curves for accuracy in curve.values()]
 
@@ -145,8 +141,13 @@ def _draw_mean(axes: Any, mean: MeanCurve, look: style.Look) -> None:
 
 def _convergence_panel(axes: Any, lines: Sequence[Line], threshold: float, looks: Mapping[str, style.Look]) -> None:
     means = [mean_curve(line.curves) for line in lines]
-    firsts = [_first_round(mean, threshold) for mean in means]
-    _draw_threshold(axes, threshold)
+    firsts = [
+        next((number for number, value in zip(mean.rounds, mean.middle, strict=True) if value >= threshold), None)
+        for mean in means
+    ]
+    axes.axhline(threshold, color=style.INK, linestyle="--", linewidth=1)
+    right = {"xycoords": ("axes fraction", "data"), "va": "center"}  # where no curve overlaps the number
+    axes.annotate(f"{100 * threshold:g}%", (1, threshold), (4, 0), **right, **style.POINTS)
     for line, mean in zip(lines, means, strict=True):
         _draw_mean(axes, mean, looks[line.name])
     reached = [(line, first) for line, first in zip(lines, firsts, strict=True) if first is not None]
@@ -160,13 +161,6 @@ def _convergence_panel(axes: Any, lines: Sequence[Line], threshold: float, looks
         below = axes.transAxes + ScaledTranslation(0, -0.5, axes.figure.dpi_scale_trans)  # the axis and its name
         heading: dict[str, Any] = {"title": f"first round at {100 * threshold:g}%", "alignment": "left"}
         axes.legend(handles=keys, loc="upper left", bbox_to_anchor=(0, 0), bbox_transform=below, **heading)
-
-
-def _draw_threshold(axes: Any, threshold: float) -> None:
-    """Draw a dashed line with its number at the right end, where no curve overlaps it."""
-    axes.axhline(threshold, color=style.INK, linestyle="--", linewidth=1)
-    right = {"xycoords": ("axes fraction", "data"), "va": "center"}
-    axes.annotate(f"{100 * threshold:g}%", (1, threshold), (4, 0), **right, **style.POINTS)
 
 
 def _mark_firsts(axes: Any, firsts: Sequence[tuple[int, str]]) -> None:

@@ -1,4 +1,4 @@
-"""benchmarks/beyond.py and many_runs.py go on where they stopped, and pack_runs.py adds runs to a packed file."""
+"""benchmarks/beyond.py and many_runs.py go on where they stopped; reproduction.pack adds runs to a Parquet file."""
 
 import os
 import shutil
@@ -11,13 +11,13 @@ import pytest
 from waiting import wait_until
 
 from fedeas.core.errors import InputError
-from fedeas.runs.packed import PackedRun, pack, unpack
+from fedeas.runs import pack_runs, read_runs
 from fedeas.runs.store import RunStore
+from reproduction import pack
 
 sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
 import beyond
 import many_runs
-import pack_runs
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +31,7 @@ def make(configs, runs):
 
 
 def test_packed_runs_are_neither_repeated_nor_lost(two_runs, tmp_path):
-    packed = tmp_path / "results" / "smoke.runs.xz"
+    packed = tmp_path / "results" / "smoke.parquet"
     for config in two_runs:  # each on a machine of its own, whose run directories are not kept
         (left, *_) = beyond.missing(two_runs, packed)
         assert left == config
@@ -39,43 +39,39 @@ def test_packed_runs_are_neither_repeated_nor_lost(two_runs, tmp_path):
         beyond.pack_more("smoke", [tmp_path / "runs"], packed)
         shutil.rmtree(tmp_path / "runs")
     assert beyond.missing(two_runs, packed) == []
-    assert {run.config.label for run in unpack(packed)} == {config.label for config in two_runs}
+    assert {run.config.label for run in read_runs(packed)} == {config.label for config in two_runs}
 
 
 def test_runs_of_other_experiments_are_not_packed(two_runs, tmp_path):
     other = two_runs[0].model_copy(update={"rounds": two_runs[0].rounds.model_copy(update={"total": 1})})
     make([other], tmp_path / "runs")
-    beyond.pack_more("smoke", [tmp_path / "runs"], tmp_path / "smoke.runs.xz")
-    assert unpack(tmp_path / "smoke.runs.xz") == []
+    beyond.pack_more("smoke", [tmp_path / "runs"], tmp_path / "smoke.parquet")
+    assert list(read_runs(tmp_path / "smoke.parquet")) == []
 
 
 def test_kept_runs_of_other_tables_are_not_repeated(two_runs, tmp_path):
     make(two_runs[:1], tmp_path / "kept")
-    assert beyond.missing(two_runs, tmp_path / "smoke.runs.xz", tmp_path / "kept") == two_runs[1:]
+    assert beyond.missing(two_runs, tmp_path / "smoke.parquet", tmp_path / "kept") == two_runs[1:]
 
 
 def test_a_damaged_file_of_results_is_not_overwritten(two_runs, tmp_path):
-    packed = tmp_path / "smoke.runs.xz"
+    packed = tmp_path / "smoke.parquet"
     packed.write_bytes(b"damaged")
     with pytest.raises(InputError):
         beyond.missing(two_runs, packed)
 
 
-def packed_run(config, accuracy):
-    parts = {"summary": {"accuracy": accuracy}, "environment": {}, "generator": None}
-    return PackedRun(Path(config.directory), config, parts)
-
-
 def contents(packed):
-    return {(run.config.label, run.config.seed): run.summary()["accuracy"] for run in unpack(packed)}
+    return {(run.config.label, run.config.seed): run.summary()["accuracy"] for run in read_runs(packed)}
 
 
-def test_runs_made_elsewhere_are_merged_and_those_that_are_there_stay(two_runs, tmp_path):
+def test_runs_made_elsewhere_are_merged_and_those_that_are_there_stay(two_runs, tmp_path, finished):
     first, second = two_runs
-    packed, more = tmp_path / "smoke.runs.xz", tmp_path / "more.runs.xz"
+    packed, more = tmp_path / "smoke.parquet", tmp_path / "more.parquet"
     other = first.model_copy(update={"rounds": first.rounds.model_copy(update={"total": 1})})
-    pack([packed_run(first, 0.1)], packed)
-    pack([packed_run(first, 0.2), packed_run(second, 0.3), packed_run(other, 0.4)], more)
+    pack_runs([finished(first, accuracy=0.1)], packed, with_rounds=False)
+    made = [finished(first, accuracy=0.2), finished(second, accuracy=0.3), finished(other, accuracy=0.4)]
+    pack_runs(made, more, with_rounds=False)
     beyond.pack_more("smoke", [more], packed)
     assert contents(packed) == {(first.label, first.seed): 0.1, (second.label, second.seed): 0.3}
     before = packed.read_bytes()
@@ -85,36 +81,31 @@ def test_runs_made_elsewhere_are_merged_and_those_that_are_there_stay(two_runs, 
 
 def test_a_misspelt_folder_of_runs_is_refused(tmp_path):
     with pytest.raises(InputError):
-        beyond.pack_more("smoke", [tmp_path / "nowhere"], tmp_path / "smoke.runs.xz")
-    assert not (tmp_path / "smoke.runs.xz").exists()
+        beyond.pack_more("smoke", [tmp_path / "nowhere"], tmp_path / "smoke.parquet")
+    assert not (tmp_path / "smoke.parquet").exists()
 
 
-def call_pack_runs(monkeypatch, *words):
-    monkeypatch.setattr(sys, "argv", ["pack_runs", *map(str, words)])
-    pack_runs.main()
-
-
-def test_run_directories_are_packed_and_become_run_directories_again(two_runs, tmp_path, monkeypatch):
+def test_run_directories_are_packed_in_any_order_and_parts(two_runs, tmp_path, capsys):
     make(two_runs, tmp_path / "runs")
-    first, second = made = RunStore(tmp_path / "runs").all()
-    packed, again = tmp_path / "some.runs.xz", tmp_path / "again.runs.xz"
-    for places in ([first.path], [second.path], [tmp_path / "runs"]):
-        call_pack_runs(monkeypatch, packed, *places)
-    call_pack_runs(monkeypatch, packed, "--unpack", tmp_path / "unpacked")
-    back = RunStore(tmp_path / "unpacked").all()
+    made = RunStore(tmp_path / "runs").all()
+    packed, again = tmp_path / "some.parquet", tmp_path / "again.parquet"
+    pack_runs(made[1:], packed)
+    for _ in range(2):
+        pack.main([str(packed), str(tmp_path / "runs")])
+    assert "0 runs added, 2 in all" in capsys.readouterr().out
+    back = list(read_runs(packed))
     assert [(run.config, run.summary(), run.rounds()) for run in back] == [
         (run.config, run.summary(), run.rounds()) for run in made
     ]
-    assert all(run.is_kept for run in back)
-    call_pack_runs(monkeypatch, again, tmp_path / "unpacked")
+    pack.main([str(again), str(packed)])
     assert again.read_bytes() == packed.read_bytes()
 
 
-@pytest.mark.parametrize("words", [["some.gz", "runs"], ["some.runs.xz"]], ids=["another ending", "nothing to do"])
+@pytest.mark.parametrize("words", [["some.gz"], ["some.parquet", "nowhere"], []], ids=["ending", "no place", "nothing"])
 def test_a_call_that_makes_no_sense_is_refused(words, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(SystemExit):
-        call_pack_runs(monkeypatch, *words)
+    with pytest.raises(SystemExit, match="error: "):
+        pack.main(words)
     assert list(tmp_path.iterdir()) == []
 
 

@@ -7,7 +7,7 @@ import pytest
 from pyarrow import parquet
 
 from fedeas import InputError
-from fedeas.runs.packed import COLUMNS, pack_runs, unpack
+from fedeas.runs.packed import pack_runs, unpack
 from fedeas.runs.store import PACKED_RUNS, RunStore
 from reproduction.results import Results
 
@@ -33,15 +33,17 @@ def everything(run):
     return json.dumps([run.config.model_dump(mode="json"), run.summary(), run.environment(), run.generator()])
 
 
+def key(run):
+    return run.fingerprint, run.method, run.seed, run.content
+
+
 def test_runs_are_read_back_as_they_were_packed(runs, tmp_path):
     path = tmp_path / f"some{PACKED_RUNS}"
     pack_runs(reversed(runs), path)
     back = unpack(path)
     assert list(map(everything, back)) == list(map(everything, runs))
     assert [run.rounds() for run in back] == [run.rounds() for run in runs]
-    assert [(run.method, run.seed, run.content) for run in back] == [
-        (run.method, run.seed, run.content) for run in runs
-    ]
+    assert list(map(key, back)) == list(map(key, runs))
     assert all(run.finished and run.has_rounds for run in back)
     assert [run.path for run in back] == [path / run.path.name for run in runs]
 
@@ -50,8 +52,7 @@ def test_runs_are_read_back_as_they_were_packed(runs, tmp_path):
 def test_columns_say_what_config_and_summary_of_each_kept_run_say(path):
     for run in unpack(path):
         config, row = run.config, run.row
-        assert (run.summary()["fingerprint"], row["fingerprint"]) == (config.fingerprint,) * 2
-        assert (run.method, run.seed, run.content) == (config.unpinned.method, config.seed, config.content)
+        assert key(run) == (config.fingerprint, config.unpinned.method, config.seed, config.content)
         named = {"dataset": config.data.dataset, "protocol": config.data.protocol, "start": config.model.weights}
         named |= {"clients": config.partition.clients, "alpha": config.partition.alpha}
         named |= {name: getattr(config, name) for name in ("label", "policy", "generator", "algorithm")}
@@ -120,8 +121,7 @@ def test_a_damaged_file_is_refused_and_left_out_of_results(kind, runs, tmp_path,
     path.write_bytes(b"" if kind == "empty" else b"no")
     if kind == "no config":
         pack_runs(runs, path)
-        kept = [name for name in COLUMNS.names if name != "config"]
-        parquet.write_table(parquet.read_table(path, columns=kept), path)
+        parquet.write_table(parquet.read_table(path).drop(["config"]), path)
     with pytest.raises(InputError, match=r"some.parquet: damaged \(.*\); restore it from a copy") as raised:
         unpack(path)
     assert "\n" not in str(raised.value)

@@ -16,7 +16,7 @@ SPECS = {("policy",), ("train", "loss")}
 def recorded_config(content: Mapping[str, Any]) -> RunConfig:
     """The config of a run of this version or of version 0.1; it raises a `ValueError` if it is neither.
 
-    What this version does not know remains part of the fingerprint.
+    Settings that this version does not have remain part of the fingerprint.
 
     >>> recorded_config({"train": {"server_epochs": 2}}).is_old
     True

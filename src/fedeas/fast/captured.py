@@ -170,16 +170,13 @@ class CapturedSGD:
             shape = (max(rows, len(tensor)), *tensor.shape[1:]) if rows else tensor.shape
             if buffer is None or (buffer.shape, buffer.dtype) != (shape, tensor.dtype):
                 if buffer is not None:
-                    self._forget_steps()  # they read the old buffer
+                    self.earlier, self.full = self.preparing, None
+                    self.steps.clear()  # they read the old buffer
+                    self.pool = graph_pool(self.device)  # without its graphs, the old one cannot be recorded into again
                 buffer = self.buffers[group + name] = torch.zeros(shape, dtype=tensor.dtype, device=self.device)
             (buffer[: len(tensor)] if rows else buffer).copy_(tensor)
             filled[name] = buffer
         return filled
-
-    def _forget_steps(self) -> None:
-        self.earlier, self.full = self.preparing, None
-        self.steps.clear()
-        self.pool = graph_pool(self.device)  # once its graphs are gone, the old pool cannot be recorded into again
 
     def _step(self, size: int, batch_size: int, objective: Objective, plan: BatchPlan) -> Captured:
         names = (*plan.drawn, *objective.shared, *objective.per_sample, *objective.per_step)

@@ -244,7 +244,11 @@ class FusedSGD:
         sizes = batch_sizes(self.capacity, train)
         for name, table in tables(plans, [len(job.data) for job in jobs], self.clients, train.batch_size).items():
             self._put(name, torch.from_numpy(table), len(sizes))
-        shared = {key: self._stacked(key, [each.shared[key] for each in objectives]) for key in objectives[0].shared}
+        shared = {}
+        for key in objectives[0].shared:  # those named like a parameter or buffer get its layout
+            stacked = torch.stack([each.shared[key] for each in objectives])
+            laid_out = self.stacks[self.clients].laid_out(key.partition("/")[2], stacked)
+            shared[key] = self._put("shared/" + key, laid_out, self.clients)
         objective = Objective(objectives[0].loss, shared, correct=objectives[0].correct)
         self._start(rate)
         kind = _kind(objective, parts[0])
@@ -273,11 +277,6 @@ class FusedSGD:
             self._batch(self._narrowed(len(parts))[0], drawn, _dtype(job), None)  # torch may index by its labels
             compile_ahead(*(self._work(width, objective, drawn, job) for width in (len(parts), 1)))
         copy_all(weights, before)
-
-    def _stacked(self, key: str, tensors: Sequence[Tensor]) -> Tensor:
-        """Stack the clients' shared tensors of this name, in the layout of the parameter or buffer of the same name."""
-        laid_out = self.stacks[self.clients].laid_out(key.partition("/")[2], torch.stack(list(tensors)))
-        return self._put("shared/" + key, laid_out, self.clients)
 
     def _put(self, name: str, tensor: Tensor, rows: int) -> Tensor:
         """Copy a tensor into a buffer of `rows` rows; replace a buffer that is too small."""

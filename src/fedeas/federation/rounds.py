@@ -17,7 +17,8 @@ from fedeas.core.streams import stream
 from fedeas.federation.engines.base import Engine, Task
 
 Evaluate = Callable[[Arrays], Record]
-Probes = Mapping[str, Callable[[Arrays, Sequence[Reply]], Tensor]]
+Probe = Callable[[Arrays, Sequence[Reply]], Tensor]
+Probes = Mapping[str, Probe]
 OnRound = Callable[[Record, Arrays], bool | None]
 
 

@@ -25,15 +25,15 @@ from fedeas.core.files import PathLike
 from fedeas.core.log import log
 from fedeas.core.weight_files import checkout_of
 from fedeas.federation.backend import PLAIN, BackendFor
-from fedeas.federation.checkpoint import Checkpoint, Saver, load_checkpoint
-from fedeas.federation.clients import Clients, LocalClients, ReadyClients
-from fedeas.federation.engines.base import Engine, OnClient
+from fedeas.federation.checkpoint import Saver, load_checkpoint
+from fedeas.federation.clients import Clients, LocalClients
+from fedeas.federation.engines.base import OnClient
 from fedeas.federation.forecast import Forecast, forecast
 from fedeas.federation.identity import pinned, unknown_content
 from fedeas.federation.image_tally import ImageTally
 from fedeas.federation.metrics import Evaluation, gamma_hat, summarise
 from fedeas.federation.parts import Parts
-from fedeas.federation.rounds import Probes, Schedule, set_up
+from fedeas.federation.rounds import Probe, Schedule, set_up
 from fedeas.federation.split import load_data, split_data
 from fedeas.models.build import parameter_names
 from fedeas.runs.store import Record, Run, RunStore
@@ -83,7 +83,9 @@ def execute(
             if not run.finished:  # another process may just have finished it
                 for words in parts.data.notes:
                     log.warning("%s", words)
-                _record_environment(run, device, unknown)
+                for words in unknown:
+                    log.warning("not known to the run: %s", words)
+                run.write_json("env.json", {**environment(device), "unknown": list(unknown)})
                 Federation(parts, clients).run(run, on_round, pause, on_client, on_start)
     return run
 
@@ -109,12 +111,12 @@ class Federation:
         on_start: OnStart | None = None,
     ) -> None:
         """Train, record each round, and finish the run directory, unless paused before the last round."""
-        config, checkpoint = self.parts.config, run.checkpoint
+        parts, config, checkpoint = self.parts, self.parts.config, run.checkpoint
         before = load_checkpoint(checkpoint, config.fingerprint) if checkpoint.exists() else None
         run.keep_rounds(before.rounds if before else 0)
         done = run.rounds()
         if on_start is not None and isinstance(self.clients, LocalClients):
-            on_start(forecast(self.parts, self.clients.allocation, config.rounds.total - len(done)))
+            on_start(forecast(parts, self.clients.allocation, config.rounds.total - len(done)))
         ready = self.clients.start(run, done)
         tally = ImageTally(ready.generated, done, ready.journal)
         keep = Saver(checkpoint, config.fingerprint, config.rounds.total)
@@ -131,24 +133,20 @@ class Federation:
 
         ready.engine.count.tell = on_client
         with closing(ready.engine) as engine:
-            server = self._initial_state(ready) if before is None else self._restore(before, engine)
-            schedule = Schedule.of(config, len(done))
-            run_rounds, algorithm = self.parts.backend.federate, self.parts.algorithm
-            run_rounds(algorithm, engine, server, schedule, self._evaluation(), self._probes(), finish_round)
+            if before is None:
+                fleet = Fleet(ready.sizes, parts.data.dataset.num_classes, config.seed)
+                server = set_up(parts.algorithm, engine, parts.algorithm.init(parts.model, fleet), len(ready.sizes))
+            else:
+                engine.restore({client: parts.on_device(arrays) for client, arrays in before.clients.items()})
+                server = parts.on_device(before.server)
+            schedule, probes = Schedule.of(config, len(done)), dict[str, Probe]()
+            if config.rounds.gamma_hat:
+                probes["gamma_hat"] = partial(gamma_hat, trainable=parameter_names(parts.model))
+            run_rounds = parts.backend.federate
+            run_rounds(parts.algorithm, engine, server, schedule, self._evaluation(), probes, finish_round)
         rounds = run.rounds()
         if len(rounds) == config.rounds.total:
             run.write_json("summary.json", self._summary(rounds, ready.budget, tally))
-
-    def _initial_state(self, ready: ReadyClients) -> Arrays:
-        """The server's state before the first round, after the algorithm's exchange with the clients."""
-        algorithm, config = self.parts.algorithm, self.parts.config
-        server = algorithm.init(self.parts.model, Fleet(ready.sizes, self.parts.data.dataset.num_classes, config.seed))
-        return set_up(algorithm, ready.engine, server, len(ready.sizes))
-
-    def _restore(self, before: Checkpoint, engine: Engine) -> Arrays:
-        """Give the clients their states back; return the server's."""
-        engine.restore({client: self.parts.on_device(arrays) for client, arrays in before.clients.items()})
-        return self.parts.on_device(before.server)
 
     def _evaluation(self) -> Evaluation:
         data, device = self.parts.data, self.parts.device
@@ -157,11 +155,6 @@ class Federation:
         model, precision = copy.deepcopy(self.parts.model), self.parts.config.engine.precision
         make = self.parts.backend.evaluation
         return make(model, images, labels, data.dataset.num_classes, self.parts.normalise, precision)
-
-    def _probes(self) -> Probes:
-        if not self.parts.config.rounds.gamma_hat:
-            return {}
-        return {"gamma_hat": partial(gamma_hat, trainable=parameter_names(self.parts.model))}
 
     def _summary(self, rounds: list[Record], budget: Record, tally: ImageTally) -> Record:
         config, names = self.parts.config, rounds[-1]["seconds"]
@@ -179,12 +172,6 @@ class Federation:
             **tally.total(rounds),
             "seconds": {**seconds, "total": sum(seconds.values())},
         }
-
-
-def _record_environment(run: Run, device: torch.device, unknown: tuple[str, ...]) -> None:
-    for words in unknown:
-        log.warning("not known to the run: %s", words)
-    run.write_json("env.json", {**environment(device), "unknown": list(unknown)})
 
 
 def environment(device: torch.device) -> dict[str, Any]:

@@ -41,18 +41,15 @@ Column = Callable[[], pa.ChunkedArray | None]
 
 
 class PackedRun(Run):
-    """A finished run in a Parquet file: one row of a table, whose other columns are read on demand."""
+    """A finished run in a Parquet file: one row of a table."""
 
-    method: str
-    seed: int
     table: pa.Table
     number: int
     rounds_column: Column
 
     def __init__(self, path: Path, table: pa.Table, number: int, key: Record, rounds_column: Column) -> None:
-        place = path / f"{key['label']}-{key['fingerprint'][:8]}"
-        found = {"method": key["method"], "seed": key["seed"], "table": table, "number": number}
-        vars(self).update(found, path=place, rounds_column=rounds_column)
+        place = path / f"{key.pop('label')}-{key['fingerprint'][:8]}"
+        vars(self).update(key, path=place, table=table, number=number, rounds_column=rounds_column)
 
     @cached_property
     def row(self) -> Record:
@@ -71,8 +68,8 @@ class PackedRun(Run):
 
     @property
     def is_outdated(self) -> bool:
-        """Whether its generator is another one now; its initial weights are recorded, and need not be here."""
-        return self._has_other_generator
+        """Never: its row says what it used, which need not be here."""
+        return False
 
     @property
     def finished(self) -> bool:
@@ -86,7 +83,7 @@ class PackedRun(Run):
 
     @property
     def has_rounds(self) -> bool:
-        """Whether its rounds were packed, too."""
+        """Whether the file has its rounds."""
         rounds = self.rounds_column()
         return rounds is not None and rounds[self.number].is_valid
 
@@ -127,7 +124,7 @@ def pack_runs(runs: Iterable[Run], path: Path, with_rounds: bool = True) -> None
 
 
 def unpack(path: Path) -> list[Run]:
-    """The runs in a Parquet file; their rounds are read when they are asked for."""
+    """The runs in a Parquet file. The first run whose rounds are asked for reads the rounds of all."""
     content = pa.BufferReader(read_bytes(path))
 
     def read(columns: list[str]) -> pa.Table:

@@ -83,6 +83,11 @@ class Run:
         return self.config.unpinned.method
 
     @cached_property
+    def fingerprint(self) -> str:
+        """A hash of everything that determines the result."""
+        return self.config.fingerprint
+
+    @cached_property
     def seed(self) -> int:
         """The seed."""
         return self.config.seed
@@ -229,17 +234,14 @@ class Run:
 
     @property
     def is_outdated(self) -> bool:
-        """Whether the name of its initial weights or of its generator stands for other content now."""
-        return self._has_other_start or self._has_other_generator
-
-    @property
-    def _has_other_start(self) -> bool:
-        return _is_other(self.content.weights, lambda: content_of_start(self.config.model.weights).get("weights", ""))
-
-    @property
-    def _has_other_generator(self) -> bool:
-        config = self.config
-        return _is_other(self.content.generator, lambda: content_digest(config.generator, config.data.dataset))
+        """Whether the name of its weights or generator stands for other content now; not if nothing has that name."""
+        config, then = self.config, self.content
+        try:
+            weights = content_of_start(config.model.weights).get("weights", "")
+            generator = content_digest(config.generator, config.data.dataset)
+        except InputError:
+            return False
+        return any(old and now and old != now for old, now in ((then.weights, weights), (then.generator, generator)))
 
     def write_json(self, name: str, content: Record) -> None:
         """Write ``config.json``, ``env.json`` or ``summary.json``, whole or not at all."""
@@ -342,15 +344,6 @@ def _unzipped_lines(path: Path) -> list[bytes]:
         return gzip.decompress(read_bytes(path)).split(b"\n")[:-1]
     except (OSError, EOFError, zlib.error) as error:
         raise damaged(path, error, REMEDY) from None
-
-
-def _is_other(then: str, now: Callable[[], str]) -> bool:
-    """Whether a part has another digest now; not if nothing has its name."""
-    try:
-        found = now()
-    except InputError:
-        return False
-    return bool(then and found and then != found)
 
 
 def trained(record: Record) -> list[int]:
