@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from statistics import mean
@@ -11,7 +12,7 @@ from fedeas.runs import Difference, Verdict
 from reproduction.beyond import BALANCED_TITLE, LARGEST, WHOLE
 from reproduction.findings import BALANCED, EQUAL_STEPS, LEGEND, NOTHING, Compared, Findings, marked, verdict_among
 from reproduction.methods import FEDAVG
-from reproduction.text import listed, markdown_table, signed
+from reproduction.text import fixed, listed, markdown_table, signed
 
 STEPS = f", {EQUAL_STEPS}"
 """Ends the name of a method that is compared at equal steps."""
@@ -112,21 +113,17 @@ def goal(experiments: Sequence[Findings]) -> str:
     lines = list[str]()
     for name in METHODS:
         found = mean_of_experiments(experiments, name)
-        if found and not name.endswith(STEPS) and found.mean >= GOAL and found.verdict is Verdict.HIGHER:
-            lines.append(
-                "; ".join([f"{name}: {next(mean_text(experiments, name))}", *_at_equal_steps(experiments, name)])
-            )
+        if not found or name.endswith(STEPS) or found.mean < GOAL or found.verdict is not Verdict.HIGHER:
+            continue
+        told = [f"{name}: {next(mean_text(experiments, name))}"]
+        pairs = [[whole_difference(each, one) for one in (name, name + STEPS)] for each in clean(experiments)]
+        both = [(usual.mean, control.mean, control.mean - usual.mean) for usual, control in pairs if usual and control]
+        means = [mean_cell(Difference.of(values)) for values in zip(*both, strict=True)]
+        if all(means) and means:
+            where = f"on the {len(both)} with {EQUAL_STEPS}"
+            told.append("{}: {} with all steps, {} with equal ones, so {}".format(where, *means))
+        lines.append("; ".join(told))
     return "\n  - ".join(["**Yes**" if lines else f"**{NOT_SHOWN}**", *lines])
-
-
-def _at_equal_steps(experiments: Sequence[Findings], method: str) -> Iterator[str]:
-    """What a method gains with all steps and with equal ones, in the experiments that have both."""
-    pairs = [[whole_difference(each, name) for name in (method, method + STEPS)] for each in clean(experiments)]
-    both = [(usual.mean, control.mean) for usual, control in pairs if usual and control]
-    means = [Difference.of(values) for values in zip(*((one, other, other - one) for one, other in both), strict=True)]
-    texts = [mean_cell(each) for each in means]
-    if all(texts) and texts:
-        yield "on the {} with {}: {} with all steps, {} with equal ones, so {}".format(len(both), EQUAL_STEPS, *texts)
 
 
 def _short(question: Question, experiments: Sequence[Findings]) -> str:
@@ -135,12 +132,11 @@ def _short(question: Question, experiments: Sequence[Findings]) -> str:
     if any(lower) == any(higher):
         return MIXED if any(lower) else NOT_SHOWN
     word, (whole, _) = (question.if_lower, lower) if any(lower) else (question.if_higher, higher)
-    judged = sum(any(_is_judged(each, method) for method in question.methods) for each in experiments)
+    judged = len(_judged(question.methods, experiments))
     if not whole:
         return f"{word}, at single budgets only"
-    return (
-        word if 2 * len(whole) > judged else f"{word}, in {len(whole)} of {judged} experiments; not shown in the others"
-    )
+    few = f", in {len(whole)} of {judged} experiments; not shown in the others"
+    return word if 2 * len(whole) > judged else word + few
 
 
 def _shown(methods: Sequence[str], experiments: Sequence[Findings], verdict: Verdict) -> tuple[list[str], list[str]]:
@@ -153,14 +149,15 @@ def _shown(methods: Sequence[str], experiments: Sequence[Findings], verdict: Ver
     return whole, partly
 
 
-def _is_judged(found: Findings, method: str) -> bool:
-    """Whether the experiment has all runs of a method."""
-    return method in overall(found) and overall(found)[method].verdict.is_given
+def _judged(methods: Sequence[str], experiments: Sequence[Findings]) -> list[Findings]:
+    """The experiments that have all runs of one of these methods."""
+    means = [(each, overall(each)) for each in experiments]
+    return [each for each, of in means if any(name in of and of[name].verdict.is_given for name in methods)]
 
 
 def _evidence(method: str, experiments: Sequence[Findings]) -> str:
     """In which experiments a method is lower or higher than FedEAS, and its mean; empty if nothing can be said yet."""
-    judged, parts = sum(_is_judged(each, method) for each in experiments), list[str]()
+    judged, parts = len(_judged([method], experiments)), list[str]()
     for verdict in (Verdict.LOWER, Verdict.HIGHER):
         whole, partly = _shown([method], experiments, verdict)
         if whole:
@@ -202,21 +199,19 @@ def mean_of_experiments(experiments: Sequence[Findings], method: str) -> Differe
 
 def gains_of(experiments: Sequence[Findings], method: str) -> list[float]:
     """A method's mean difference to FedEAS in each clean experiment that has all its runs."""
-    return [each for gains in _by_dataset(experiments, method).values() for each in gains]
+    found = [whole_difference(each, method) for each in clean(experiments)]
+    return [each.mean for each in found if each is not None]
 
 
 def mean_of_datasets(experiments: Sequence[Findings], method: str) -> Difference | None:
     """The same with datasets as units, each with the mean of its experiments, which may resemble each other."""
-    return Difference.of([mean(means) for means in _by_dataset(experiments, method).values()])
+    return Difference.of([mean(gains) for own in by_dataset(experiments).values() if (gains := gains_of(own, method))])
 
 
-def _by_dataset(experiments: Sequence[Findings], method: str) -> dict[str, list[float]]:
-    """A method's mean difference in each experiment that counts."""
-    found: dict[str, list[float]] = {}
-    for each in clean(experiments):
-        if (difference := whole_difference(each, method)) is not None:
-            found.setdefault(each.dataset, []).append(difference.mean)
-    return found
+def by_dataset(experiments: Sequence[Findings]) -> dict[str, list[Findings]]:
+    """The experiments of each dataset."""
+    names = dict.fromkeys(each.dataset for each in experiments)
+    return {name: [each for each in experiments if each.dataset == name] for name in names}
 
 
 def clean(experiments: Sequence[Findings]) -> list[Findings]:
@@ -227,9 +222,7 @@ def clean(experiments: Sequence[Findings]) -> list[Findings]:
 def whole_difference(found: Findings, method: str) -> Difference | None:
     """A method's mean difference to FedEAS over all budgets of an experiment, once all its runs are there."""
     whole = overall(found).get(method)
-    if whole is None or not whole.verdict.is_given or whole.budgets < found.budgets:
-        return None
-    return whole.difference
+    return None if whole is None or not whole.verdict.is_given or whole.budgets < found.budgets else whole.difference
 
 
 def answers_markdown(experiments: Sequence[Findings]) -> str:
@@ -239,25 +232,19 @@ def answers_markdown(experiments: Sequence[Findings]) -> str:
         return NOTHING
     lines = [f"- Does another use of at most as many images gain a point or more over FedEAS? {goal(begun)}"]
     lines += [f"- {question.asks} {answer(question, begun)}" for question in QUESTIONS]
-    tables = {"**Experiments with the clean protocol**": _means(begun)}
-    for name in dict.fromkeys(each.dataset for each in begun):
-        own = [each for each in begun if each.dataset == name]
+    means = [["instead of FedEAS", "experiments", "mean over experiments (95 %)", "over datasets (95 %)"]]
+    for name in METHODS:
+        gains = [len(gains_of(own, name)) for own in by_dataset(begun).values()]
+        cells = [mean_cell(of(begun, name)) for of in (mean_of_experiments, mean_of_datasets)]
+        means += [[name, f"{sum(gains)} on {sum(map(bool, gains))} datasets", *cells]] if any(cells) else []
+    tables = {"**Experiments with the clean protocol**": means}
+    for name, own in by_dataset(begun).items():
         setups = dict.fromkeys(each.setup for each in own if each.setup)  # which the paper's tables may not share
         tables[f"**{name}**" + (f" ({'; '.join(setups)})" if setups else "")] = _differences(own)
     shown = [f"{title}\n\n{markdown_table(heads, rows)}" for title, (heads, *rows) in tables.items()]
     about = "Each cell is the mean over all budgets, or over those that have been run. Answers count the experiments "
     about += "that have all runs of a method."
     return "\n\n".join(["\n".join(lines), *shown, f"{LEGEND} {about}"])
-
-
-def _means(experiments: Sequence[Findings]) -> list[list[str]]:
-    """A row for each method that has a mean over experiments."""
-    rows = [["instead of FedEAS", "experiments", "mean over experiments (95 %)", "over datasets (95 %)"]]
-    for name in METHODS:
-        found = _by_dataset(experiments, name)
-        means = [mean_cell(of(experiments, name)) for of in (mean_of_experiments, mean_of_datasets)]
-        rows += [[name, f"{sum(map(len, found.values()))} on {len(found)} datasets", *means]] if any(means) else []
-    return rows
 
 
 def _differences(experiments: Sequence[Findings]) -> list[list[str]]:
@@ -278,3 +265,51 @@ def mean_cell(found: Difference | None) -> str:
     if found is None or found.interval is None:  # as of one experiment
         return ""
     return f"{signed(found.mean, 2)} ({found.range_text(2)})"
+
+
+CARRY_HEADS = (
+    "instead of FedEAS", "experiments above it", "one more experiment", "smallest budgets", "largest budgets",
+)  # fmt: skip
+CARRY = (
+    "p: how likely at least as many experiments would lie on one side of FedEAS by chance (sign test, two-sided). "
+    "One more experiment: where the gain in a further experiment like these would lie with 95 % (prediction interval). "
+    "Budgets: the mean over experiments at their smallest and at their largest budget. The last table leaves out all "
+    "experiments on one dataset. In brackets: the 95 % interval of a mean, with experiments as units."
+)
+
+
+def robustness_markdown(experiments: Sequence[Findings]) -> str:
+    """A table of what to expect elsewhere and at other budgets, and one of the means without each dataset."""
+    compared = [name for name in USES if not name.endswith(STEPS) and gains_of(experiments, name)]
+    if not compared:
+        return NOTHING
+    datasets = by_dataset([each for each in clean(experiments) if each.compared])
+    rows = list[list[str]]()
+    for name in compared:
+        gains, mean = gains_of(experiments, name), mean_of_experiments(experiments, name)
+        above = f"{sum(gain > 0 for gain in gains)} of {len(gains)} (p = {sign_test(gains):.2g})"
+        further = mean.interval_of_another if mean is not None else None
+        another = "" if further is None else " to ".join(fixed(end, 2) for end in further)
+        rows.append([name, above, another, *(mean_cell(at_end(experiments, name, end)) for end in (0, -1))])
+    elsewhere = markdown_table(CARRY_HEADS, rows)
+    others = [[found for found in experiments if found.dataset != dataset] for dataset in datasets]
+    rows = [[name, *(mean_cell(mean_of_experiments(each, name)) for each in others)] for name in compared]
+    without = markdown_table([CARRY_HEADS[0], *(f"without {dataset}" for dataset in datasets)], rows)
+    return "\n\n".join([elsewhere, without, CARRY])
+
+
+def at_end(experiments: Sequence[Findings], method: str, end: int) -> Difference | None:
+    """The mean difference at the smallest (`end` 0) or largest (-1) budget of each experiment of `gains_of`."""
+    means = list[float]()
+    for found in clean(experiments):
+        if whole_difference(found, method) is not None:
+            table = planned_tables(found, method)[end]
+            means += [each.difference.mean for each in comparisons_of(found, method) if each.table == table]
+    return Difference.of(means)
+
+
+def sign_test(values: Sequence[float]) -> float:
+    """The two-sided p-value of the signs, if both were equally likely; zeros do not count."""
+    above, below = (sum(sign * value > 0 for value in values) for sign in (1, -1))
+    one_side = range(max(above, below), above + below + 1)
+    return min(1.0, sum(math.comb(above + below, number) for number in one_side) / 2.0 ** (above + below - 1))

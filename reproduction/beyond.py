@@ -15,7 +15,7 @@ from reproduction.methods import FEDAVG, FEDEAS, Method, at_one_budget
 from reproduction.profiles import HELD_OUT
 from reproduction.published import Setting
 from reproduction.studies import Study, plan_of
-from reproduction.table_spec import Cell, Rows, Sheet, generated, imbalance_removed, minus, placed
+from reproduction.tables import Cell, Rows, Sheet, generated, imbalance_removed, minus, placed
 
 BALANCED = "balanced-softmax"
 BALANCED_TITLE = "balanced softmax"
@@ -50,6 +50,10 @@ def methods_at(study: Study, where: Setting, beta: float) -> dict[str, Method]:
     kl = Method("KL", policy=at_one_budget("kl", budget))
     pool = Method("Pool to the mean", policy=f"pool(distinct={budget})", generator=SHARED)
     plan, images = (plan_of(study.config(where, method)) for method in (pool, ours))
+    # With other images it shows what is lost because images are generated, or because real ones repeat.
+    others = {GENERATED: "{generator}", REAL: HELD_OUT} if study.protocol == "clean" else {}
+    if study.profile.places_real_images:
+        others = {DISJOINT: f"{HELD_OUT}(disjoint=true)", GAUSSIAN: "gaussian"}
     each = images.total // plan.n.shape[1]  # a plain pool if some client needs more images of a class
     whole = f"shared(of={{generator}}, each={each})" if each >= max(1, plan.n.max()) else SHARED
     methods = [
@@ -65,19 +69,9 @@ def methods_at(study: Study, where: Setting, beta: float) -> dict[str, Method]:
         replace(pool, title=WHOLE, generator=whole),
         Method(LARGEST, policy=f"pool(distinct={budget}, fill=max)", generator=SHARED),
         *map(_balanced, (ours, kl, pool)),
-        *_with_other_images(study, ours),
+        *(replace(ours, held_out=True, title=title, generator=source) for title, source in others.items()),
     ]
     return {method.title: method for method in methods}
-
-
-def _with_other_images(study: Study, ours: Method) -> list[Method]:
-    """FedEAS with other images, to see what is lost because images are generated, or because real ones repeat."""
-    apart = replace(ours, held_out=True)
-    if study.profile.places_real_images:
-        others = {DISJOINT: f"{HELD_OUT}(disjoint=true)", GAUSSIAN: "gaussian"}
-    else:
-        others = {GENERATED: "{generator}", REAL: HELD_OUT} if study.protocol == "clean" else {}
-    return [replace(apart, title=title, generator=generator) for title, generator in others.items()]
 
 
 def _balanced(method: Method) -> Method:
@@ -126,8 +120,10 @@ def comparisons_in(study: Study, where: Setting) -> list[Comparison]:
         for title in methods[beta].keys() & compared:
             own = [methods[each][title] for each in profile.betas[: place + 1] if title in methods[each]]
             last, *earlier = (study.config(where, method) for method in reversed(own))
-            alike = [run for run in earlier if run.generator == last.generator and _is_same_plan(run, last)]
-            runs[title] = alike[-1] if alike else last
+            for run in earlier:
+                is_same = run.generator == last.generator and np.array_equal(plan_of(run).n, plan_of(last).n)
+                last = run if is_same else last
+            runs[title] = last
         found.append(Comparison(beta, False, {title: runs[title] for title in methods[beta] if title in runs}))
     # Controls keep a run for each budget: those on digits come from two machines, which round differently.
     for beta in profile.betas if where.id in profile.equal_steps else ():
@@ -136,10 +132,6 @@ def comparisons_in(study: Study, where: Setting) -> list[Comparison]:
         chosen = {title: replace(own, equal_steps=True) for title, own in methods[beta].items() if title in compared}
         found.append(Comparison(beta, True, {title: study.config(where, method) for title, method in chosen.items()}))
     return found
-
-
-def _is_same_plan(one: RunConfig, other: RunConfig) -> bool:
-    return np.array_equal(plan_of(one).n, plan_of(other).n)
 
 
 def sheets_in(study: Study, where: Setting) -> list[Sheet]:

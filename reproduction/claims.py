@@ -16,11 +16,7 @@ from reproduction.methods import ABLATION
 from reproduction.published import Fact, Row, Setting, example_counts, published, recorded
 
 Number = int | float
-Numbers = dict[str, Callable[[], Number]]
-"""Numbers by their ids in the data files, computed when they are called."""
-
-# The paper's slowest partition takes most of a minute to draw, so it is drawn only on request.
-QUICK_DRAWS = 100
+QUICK_DRAWS = 100  # the paper's slowest partition takes most of a minute to draw, so it is drawn only on request
 
 
 class Status(StrEnum):
@@ -67,17 +63,11 @@ def count_claims(slow: bool = False) -> list[Claim]:
     """All claims, in the order of the paper; with `slow`, also redraw the partition that takes 10,826 draws."""
     paper, counts, totals, sweep = published(), example_counts(), published().totals, published().beta_sweep
     usual, betas = FedEAS(float(totals.beta)), [FedEAS(float(beta)) for beta in sweep.beta]
-    claims = [
-        Claim(
-            "Samples generated",
-            f"{policy.spec}, {where.title}",
-            "Table 1",
-            number,
-            policy.allocate(where.counts()).total,
-        )
-        for policy, row in ((usual, totals.fedeas), (FullBalance(), totals.full_balance))
-        for where, number in _cells(row)
-    ]
+    claims = list[Claim]()
+    for policy, row in ((usual, totals.fedeas), (FullBalance(), totals.full_balance)):
+        for where, number in _cells(row):
+            says, total = f"{policy.spec}, {where.title}", policy.allocate(where.counts()).total
+            claims.append(Claim("Samples generated", says, "Table 1", number, total))
     for group, table, policies, row in (
         ("Beta sweep", "supplement F", betas, sweep.total),
         ("Budget-factor ablation", "Table 2", ABLATION.values(), paper.ablation.total),
@@ -85,10 +75,8 @@ def count_claims(slow: bool = False) -> list[Claim]:
         pairs = zip(policies, row, strict=True)
         claims += [Claim(group, each.spec, table, number, each.allocate(counts).total) for each, number in pairs]
     claims += _from_counts("Facts of CIFAR-10, K=20, alpha=0.1", paper.facts)
-    for name, accuracies, etas in (
-        ("fedeas", sweep.fedeas, sweep.fedeas_eta),
-        ("uniform", sweep.uniform, sweep.uniform_eta),
-    ):
+    rows = (("fedeas", sweep.fedeas, sweep.fedeas_eta), ("uniform", sweep.uniform, sweep.uniform_eta))
+    for name, accuracies, etas in rows:
         for policy, beta, level, eta in zip(betas, sweep.beta, accuracies, etas, strict=True):
             claims.append(_efficiency(f"{name}, beta={beta}", level, policy, eta))
     claims.append(_efficiency("full-balance", sweep.full_balance, FullBalance(), sweep.full_balance_eta))
@@ -147,8 +135,8 @@ def _cells(row: Row) -> Iterator[tuple[Setting, Decimal]]:
             yield setting, printed
 
 
-def _numbers_of(counts: LabelCounts) -> Numbers:
-    """The facts of one partition, by their ids in the data files."""
+def _numbers_of(counts: LabelCounts) -> dict[str, Callable[[], Number]]:
+    """The facts of one partition, by their ids in the data files; each is computed when it is called."""
     policy = FedEAS(float(published().totals.beta))
     plan, demand = policy.allocate(counts), FullBalance().allocate(counts)
     shares, negative = fedeas.concentration(counts, plan), fedeas.marginal_gain(counts) < 0

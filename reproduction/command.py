@@ -15,7 +15,7 @@ from rich.table import Table
 
 from fedeas import FedEASError, InputError
 from fedeas.config import RunConfig
-from reproduction.answers import answers_markdown
+from reproduction.answers import answers_markdown, robustness_markdown
 from reproduction.artefacts import ARTEFACTS, EXPERIMENTS, artefacts
 from reproduction.claims import Status, claims_markdown, count_claims
 from reproduction.contrasts import contrasts_markdown
@@ -28,7 +28,6 @@ from reproduction.profiles import Precision
 from reproduction.recommendation import advice_markdown
 from reproduction.reproduction import RESULTS, RUNS, Places, Reproduction, made_folder, stays_here
 from reproduction.results import Results
-from reproduction.robustness import robustness_markdown
 from reproduction.studies import Protocol, Study, study
 from reproduction.tables import BEST, NOT_RUN, SECOND, Entry, Filled, markdown
 from reproduction.text import listed
@@ -190,15 +189,12 @@ def filled_table(table: Filled) -> Table:
     shown = Table(title=table.title, caption=notes, title_justify="left", caption_justify="left", show_lines=compared)
     for head in ("", *table.heads):
         shown.add_column(head, justify="right" if head else "left")
-    for name in table.rows:
-        cells = [_entry(entry, table.counts(name, entry)) for entry in table.shown(name)]
-        shown.add_row(name, *table.lead(name), *cells)
+    for row in table.written(_entry):
+        shown.add_row(*row)
     return shown
 
 
-def _entry(entry: Entry | None, count: bool) -> str:
-    if entry is None:
-        return ""
+def _entry(entry: Entry, count: bool) -> str:
     mark = {BEST: "bold", SECOND: "underline"}.get(entry.rank, "dim" if entry.ours is None else "default")
     number = DASH if entry.number == NOT_RUN else entry.number
     lines = [entry.deviation, *entry.brackets(count), entry.last.replace(" ±", "\n±"), entry.printed, entry.difference]

@@ -20,13 +20,11 @@ class Contrast(NamedTuple):
     instead_of: str
 
 
+POOL = "Pool to the mean"
 CONTRASTS = (
-    *(
-        Contrast(f"{title}, {beyond.BALANCED_TITLE}", title)
-        for title in (FEDAVG.title, FEDEAS.title, "KL", "Pool to the mean")
-    ),
-    Contrast(beyond.WHOLE, "Pool to the mean"),
-    Contrast(beyond.LARGEST, "Pool to the mean"),
+    *(Contrast(f"{title}, {beyond.BALANCED_TITLE}", title) for title in (FEDAVG.title, FEDEAS.title, "KL", POOL)),
+    Contrast(beyond.WHOLE, POOL),
+    Contrast(beyond.LARGEST, POOL),
     Contrast(beyond.CEILING, FEDEAS.title),
 )
 
@@ -54,11 +52,11 @@ def by_budget(found: Findings, contrast: Contrast) -> dict[str, dict[int, float]
         levels[each.table, each.method] = dict(each.by_seed)
         levels.setdefault((each.table, FEDEAS.title), {}).update(dict.fromkeys(each.by_seed, 0.0))
     pairs = {each.table: [levels.get((each.table, title), {}) for title in contrast] for each in usual}
-    differences = {
-        table: {seed: own[seed] - other[seed] for seed in own.keys() & other.keys()}
+    return {
+        table: {seed: own[seed] - other[seed] for seed in shared}
         for table, (own, other) in pairs.items()
+        if (shared := own.keys() & other.keys())
     }
-    return {table: by_seed for table, by_seed in differences.items() if by_seed}
 
 
 def _complete(found: Findings, budgets: Sequence[Mapping[int, float]]) -> Difference | None:
@@ -95,7 +93,7 @@ def _row(contrast: Contrast, experiments: Sequence[Findings]) -> list[str]:
     overall = Difference.of([each.mean for each in found.values()])
     ordered = sorted(found, key=lambda title: found[title].mean)
     ends = [f"{mean_cell(found[title])}, {title}" for title in (ordered[0], ordered[-1])]
-    return [f"{contrast.method}, instead of {contrast.instead_of}", str(len(found)), mean_cell(overall), *ends]
+    return [", instead of ".join(contrast), str(len(found)), mean_cell(overall), *ends]
 
 
 def _side_row(contrast: Contrast, found: Findings) -> list[str]:
@@ -104,6 +102,5 @@ def _side_row(contrast: Contrast, found: Findings) -> list[str]:
     cells = {table: cell for table, difference in budgets.items() if (cell := mean_cell(difference))}
     if not cells:
         return []
-    name = f"{contrast.method}, instead of {contrast.instead_of}"
     each = "; ".join(f"{cell} at {table}" for table, cell in cells.items())
-    return [name, found.title, mean_cell(contrast_in(found, contrast)), each]
+    return [", instead of ".join(contrast), found.title, mean_cell(contrast_in(found, contrast)), each]

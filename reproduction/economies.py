@@ -17,12 +17,8 @@ from reproduction.results import Results
 from reproduction.studies import Study, plan_of, study
 from reproduction.text import fixed, markdown_table
 
-TIMED = "cifar10"
-"""The dataset whose generator was timed."""
-
-IMAGE_BYTES = {"digits": 8 * 8, "fashion-mnist": 28 * 28}
-"""Uncompressed size of an image, where it is not CIFAR's."""
-
+TIMED = "cifar10"  # the dataset whose generator was timed
+IMAGE_BYTES = {"digits": 8 * 8, "fashion-mnist": 28 * 28}  # uncompressed, where it is not CIFAR's
 HEADS = ("beta", "method", "images made", "placed", "steps", "accuracy, %", "minus FedEAS (95 %)")
 HEADS_WITH_LESS = (
     "experiment", "images made for FedEAS", "for the pool", "steps of the pool", "the pool minus FedEAS (95 %)"

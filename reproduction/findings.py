@@ -58,11 +58,6 @@ class Compared(NamedTuple):
         return self.table.endswith(EQUAL_STEPS)
 
     @property
-    def has_images(self) -> bool:
-        """Whether the method uses synthetic images."""
-        return not self.method.startswith(FEDAVG.title)
-
-    @property
     def budget(self) -> str:
         """The budget alone, as ``beta = 4``."""
         return self.table.partition(",")[0]
@@ -103,24 +98,16 @@ class Findings:
         pairs = [
             (each, title) for each in comparisons_in(chosen, where) for title in each.runs if title != FEDEAS.title
         ]
-        ranked = [(each, title) for each, title in pairs if title not in ASIDE]
-        aside = [(each, title) for each, title in pairs if title in ASIDE]
-        tried = ranked_in(chosen, where)
-        among = len(ranked) + tried
-        made = (tuple(_compared(profile.planned_seeds, results, of, among)) for of in (ranked, aside))
+        ranked, tried = [each for each in pairs if each[1] not in ASIDE], ranked_in(chosen, where)
+        aside, among = [each for each in pairs if each[1] in ASIDE], len(ranked) + tried
+        made, beside = (tuple(_compared(profile.planned_seeds, results, of, among)) for of in (ranked, aside))
         real = "real held-out images instead of generated ones"
         images = real if profile.places_real_images else f"images of generator {config.generator}"
-        compared, beside = made
         return Findings(
-            profile.dataset or where.dataset, chosen.protocol, compared,
-            planned=tuple((_name(each), title) for each, title in ranked),
-            planned_seeds=profile.planned_seeds,
-            clients=chosen.title(where).partition(", ")[2],
-            budgets=len(profile.betas),
-            setup=f"{config.model.name}, {images}",
-            places_real_images=profile.places_real_images,
-            aside=beside,
-            tried=tried,
+            profile.dataset or where.dataset, chosen.protocol, made, aside=beside, tried=tried,
+            planned=tuple((_name(each), title) for each, title in ranked), planned_seeds=profile.planned_seeds,
+            clients=chosen.title(where).partition(", ")[2], budgets=len(profile.betas),
+            setup=f"{config.model.name}, {images}", places_real_images=profile.places_real_images,
         )  # fmt: skip
 
     @property
@@ -136,11 +123,6 @@ class Findings:
     def setting(self) -> str:
         """Number and skew of the clients, and the protocol."""
         return ", ".join(filter(None, (self.clients, self.protocol)))
-
-    @property
-    def tables(self) -> list[str]:
-        """The tables with a comparison."""
-        return list(dict.fromkeys(each.table for each in self.compared))
 
     @property
     def seeds(self) -> str:
@@ -202,13 +184,12 @@ def findings_markdown(*settings: Findings) -> str:
         return NOTHING
     shown = list[str]()
     for found in settings:
-        rows = []
+        rows, tables = [], list(dict.fromkeys(each.table for each in found.compared))
         for name in _methods(found.compared):
-            cells = {
-                each.table: marked(each.difference, each.verdict) for each in found.compared if each.method == name
-            }
-            rows.append([name, *(cells.get(table, "") for table in found.tables)])
-        table = markdown_table(["instead of FedEAS", *found.tables], rows)
+            own = [each for each in found.compared if each.method == name]
+            cells = {each.table: marked(each.difference, each.verdict) for each in own}
+            rows.append([name, *(cells.get(table, "") for table in tables)])
+        table = markdown_table(["instead of FedEAS", *tables], rows)
         text = "\n".join([table, "", *(f"- {line}" for line in conclusions(found))]) if found.compared else NOTHING
         shown.append(f"### {found.clients}\n\n{text}" if len(settings) > 1 else text)
     return "\n\n".join([*shown, LEGEND])
@@ -252,16 +233,16 @@ def conclusions(found: Findings) -> list[str]:
 def clauses(found: Findings) -> dict[str, list[Compared]]:
     """All comparisons, by what the methods have in common."""
     usual = [each for each in found.compared if not each.is_control]
-    balanced = [each for each in usual if each.has_images and each.method.endswith(BALANCED_TITLE)]
+    without = [each for each in usual if each.method.startswith(FEDAVG.title)]
+    balanced = [each for each in usual if each not in without and each.method.endswith(BALANCED_TITLE)]
+    others = [each for each in balanced if each.method not in BALANCED]
     controls = [each._replace(table=each.budget) for each in found.compared if each.is_control]
     return {
         "Pools": [each for each in usual if each.method in POOLS],
         "Other allocations of as many images": [each for each in usual if each.method in ALLOCATIONS],
         "With balanced softmax beside the images": [each for each in balanced if each.method in BALANCED],
-        "With another use of the images and balanced softmax, two changes at once": [
-            each for each in balanced if each.method not in BALANCED
-        ],
-        "Without images": [each for each in usual if not each.has_images],
+        "With another use of the images and balanced softmax, two changes at once": others,
+        "Without images": without,
         "At equal steps for every client and round": controls,
     }
 

@@ -35,7 +35,7 @@ def headline(view: View) -> str:
     config = view.study.config(WHERE, FEDEAS)
     plan = plan_of(config)
     said = [
-        f"On {WHERE.title}, under the {view.protocol} protocol, FedEAS reaches {_level(fedeas)} with {plan.total:,} "
+        f"On {WHERE.title}, under the {view.protocol} protocol, FedEAS reaches {fedeas.text(2)} % (n = {fedeas.seeds}) with {plan.total:,} "
         f"synthetic images, which are {100 * plan.summary.synthetic_share:.0f} % of the training data at "
         f"{plan.allocation.policy}. This is the accuracy in {view.study.window}: mean ± standard deviation over n "
         "seeds."
@@ -43,7 +43,7 @@ def headline(view: View) -> str:
     if fedavg is not None:
         own, other = (view.values(WHERE, method, measure=steps).values() for method in (FEDAVG, FEDEAS))
         work = f" with {100 * mean(own) / mean(other):.0f} % of FedEAS's training steps" if own and other else ""
-        said.append(f"FedAvg, without synthetic images, reaches {_level(fedavg)}{work}.")
+        said.append(f"FedAvg, without synthetic images, reaches {fedavg.text(2)} % (n = {fedavg.seeds}){work}.")
     others = {each.title: view.mean_of(WHERE, each, FEDEAS) for each in POLICIES_AT_EQUAL_BUDGET if each != FEDEAS}
     differences = {title: found for title, found in others.items() if found is not None}
     said += _comparison(differences)
@@ -61,10 +61,6 @@ def headline(view: View) -> str:
             "of comparisons, while the verdicts of “Beyond FedEAS” are corrected for all comparisons of an experiment."
         )
     return "\n>\n".join(f"> {' '.join(paragraph)}" for paragraph in (said, paper, left_out) if paragraph)
-
-
-def _level(ours: Measured) -> str:
-    return f"{ours.text(2)} % (n = {ours.seeds})"
 
 
 def _comparison(differences: Mapping[str, Difference]) -> Iterator[str]:

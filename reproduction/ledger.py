@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import cached_property
@@ -13,6 +13,7 @@ from typing import NamedTuple
 from fedeas import FedEAS
 from fedeas.runs import Difference, Measured, paired_difference
 from reproduction import measures, standings
+from reproduction.measures import Measure
 from reproduction.methods import (
     FEDAVG,
     FEDEAS,
@@ -49,12 +50,27 @@ class LedgerLine(NamedTuple):
         return any(finding != ABSENT for finding in self.found.values())
 
 
+Statement = tuple[str, Setting, str, Finding]
+"""What the paper says, in which setting, with which number, and the result of our runs under one protocol."""
+
+
 def ledger(results: Results) -> list[LedgerLine]:
     """The paper's main claims, run or not, and each other line that has runs, the setting of the headline first."""
-    views = {protocol: View(protocol, results) for protocol in PROTOCOLS}
-    others = [each for each in published().settings if each.id != HEADLINE]
-    lines = [line for where in (setting(HEADLINE), *others) for line in _lines(where, views)]
-    return [*_main_claims(views), *(line for line in (*lines, *_gamma_lines(views)) if line.is_run)]
+    views, others = [View(protocol, results) for protocol in PROTOCOLS], list[LedgerLine]()
+    for where in (setting(HEADLINE), *(each for each in published().settings if each.id != HEADLINE)):
+        run = [title for title in _printed(where) if any(title in view.methods(where) for view in views)]
+        others += _beside(views, _statements, where, run)
+    others += _beside(views, _about_gamma)
+    return [*_beside(views, _main_claims), *(line for line in others if line.is_run)]
+
+
+def _beside(views: Sequence[View], states: Callable[..., Iterator[Statement]], *of: object) -> Iterator[LedgerLine]:
+    """Lines with the results of all views beside each other."""
+    for same in zip(*(states(view, *of) for view in views), strict=True):
+        says, where, paper, _ = same[0]
+        yield LedgerLine(
+            says, where.title, paper, {view.protocol: each[3] for view, each in zip(views, same, strict=True)}
+        )
 
 
 def ledger_markdown(results: Results) -> str:
@@ -87,13 +103,11 @@ class View:
         """The paper's training under this protocol."""
         return study("full", self.protocol)
 
-    def found(self, where: Setting, *methods: Method, measure: measures.Measure) -> dict[int, float | None]:
+    def found(self, where: Setting, *methods: Method, measure: Measure) -> dict[int, float | None]:
         """A measure of these methods' runs, by seed; None for a run without it."""
         return self.results.values([self.study.config(where, method) for method in methods], measure)
 
-    def values(
-        self, where: Setting, *methods: Method, measure: measures.Measure = measures.accuracy
-    ) -> dict[int, float]:
+    def values(self, where: Setting, *methods: Method, measure: Measure = measures.accuracy) -> dict[int, float]:
         """The same, without seeds that have no value."""
         return standings.known(self.found(where, *methods, measure=measure))
 
@@ -102,124 +116,85 @@ class View:
         found = {method.title: self.values(where, method) for method in METHODS.values()}
         return {title: values for title, values in found.items() if values and title in _printed(where)}
 
-    def mean_of(self, where: Setting, *methods: Method, measure: measures.Measure = measures.gain) -> Difference | None:
+    def mean_of(self, where: Setting, *methods: Method, measure: Measure = measures.gain) -> Difference | None:
         """The mean over seeds of a measure that compares these methods."""
         return Difference.of(list(self.values(where, *methods, measure=measure).values()))
 
 
-Views = Mapping[Protocol, View]
-
-
-def _line(says: str, where: Setting, paper: str, views: Views, find: Callable[[View], Finding]) -> LedgerLine:
-    return LedgerLine(says, where.title, paper, {protocol: find(view) for protocol, view in views.items()})
-
-
-def _main_claims(views: Views) -> Iterator[LedgerLine]:
+def _main_claims(view: View) -> Iterator[Statement]:
     """What abstract, introduction and conclusion say about costs and budgets, in the paper's own setting."""
     where, printed, sweep = setting(EXAMPLE), published(), published().beta_sweep
-    yield _recovery_line(where, views)
+    yield _recovery(view, where)
     saving = next(fact.value for fact in printed.facts if fact.id == "full-balance-saving")
-
-    def saved(view: View) -> Finding:
-        own, full = (plan_of(view.study.config(where, method)).total for method in (FEDEAS, FULL_BALANCE))
-        return standings.judge_count(100 * (1 - own / full), saving)
-
-    yield _line("FedEAS makes fewer images than Full-Balance by, %", where, str(saving), views, saved)
-
-    def longer(view: View) -> Finding:
-        """Runs that reused images have no time, so they do not count."""
-        own, full = (view.values(where, method, measure=measures.minutes) for method in (FEDEAS, FULL_BALANCE))
-        apart = paired_difference(full, own)
-        if apart is None:
-            return ABSENT
+    few, many = (plan_of(view.study.config(where, method)).total for method in (FEDEAS, FULL_BALANCE))
+    saved = standings.judge_count(100 * (1 - few / many), saving)
+    yield "FedEAS makes fewer images than Full-Balance by, %", where, str(saving), saved
+    # Runs that reused images have no time, so they do not count.
+    own, full = (view.values(where, method, measure=measures.minutes) for method in (FEDEAS, FULL_BALANCE))
+    apart, evidence = paired_difference(full, own), ""
+    if apart is not None:
         times = mean(full[seed] / own[seed] for seed in full.keys() & own.keys())
         evidence = f"{times:.1f} times as long; longer by {standings.difference_text(apart, 1)} minutes"
-        return standings.judge_direction(apart, evidence)
-
-    times = f"{printed.wall_clock.ratio} times as long, on one RTX 4090"
-    yield _line("Full-Balance takes longer than FedEAS", where, times, views, longer)
+    paper = f"{printed.wall_clock.ratio} times as long, on one RTX 4090"
+    yield "Full-Balance takes longer than FedEAS", where, paper, standings.judge_direction(apart, evidence)
     levels = {f"beta = {beta}": level for beta, level in zip(sweep.beta, sweep.fedeas, strict=True)}
     budgets = {f"beta = {beta}": Method("FedEAS", policy=FedEAS(float(beta)).spec) for beta in sweep.beta}
-
-    def rising(view: View) -> Finding:
-        """Whether the budgets are in the paper's order; it needs all of them to agree."""
-        found = {title: view.values(where, method) for title, method in budgets.items()}
-        run = {title: values for title, values in found.items() if values}
-        order = standings.judge_order(run, levels)
-        if order == ABSENT or len(run) == len(levels):
-            return order
+    run = {title: values for title, method in budgets.items() if (values := view.values(where, method))}
+    order = standings.judge_order(run, levels)
+    if order != ABSENT and len(run) < len(levels):  # it needs all budgets to agree
         standing = Standing.OPEN if order.standing is Standing.AGREES else order.standing
-        return Finding(standing, f"{len(run)} of {len(levels)} budgets run; {order.evidence}")
-
+        order = Finding(standing, f"{len(run)} of {len(levels)} budgets run; {order.evidence}")
     paper = ", ".join(f"{name}: {level}" for name, level in levels.items())
-    yield _line("accuracy rises with the budget, %", where, paper, views, rising)
+    yield "accuracy rises with the budget, %", where, paper, order
     together, both = setting(printed.combination.setting), combined(FEDEAS, SCAFFOLD)  # the paper quotes peaks
     for alone, level in ((FEDEAS, printed.combination.fedeas), (SCAFFOLD, printed.combination.scaffold)):
         says = f"{both.title} above {alone.title}, points of peak accuracy"
-        yield _size_line(says, together, printed.combination.both - level, views, both, alone, measures.peak_gain)
+        yield _size(view, says, together, printed.combination.both - level, both, alone, measures.peak_gain)
 
 
-def _recovery_line(where: Setting, views: Views) -> LedgerLine:
-    def recovered(view: View) -> Finding:
-        shares = view.values(where, FEDEAS, FEDAVG, FULL_BALANCE, measure=measures.gain_recovered).values()
-        share, above = (Difference.of([each - less for each in shares]) for less in (0, HALF))
-        return ABSENT if share is None else standings.judge_direction(above, standings.difference_text(share, 1))
-
+def _recovery(view: View, where: Setting) -> Statement:
+    shares = view.values(where, FEDEAS, FEDAVG, FULL_BALANCE, measure=measures.gain_recovered).values()
+    share, above = (Difference.of([each - less for each in shares]) for less in (0, HALF))
+    found = ABSENT if share is None else standings.judge_direction(above, standings.difference_text(share, 1))
     own, base, full = (_printed(where)[method.title] for method in (FEDEAS, FEDAVG, FULL_BALANCE))
     says = "FedEAS reaches more than half of Full-Balance's gain over FedAvg, %"
-    return _line(says, where, f"{100 * (own - base) / (full - base):.1f}", views, recovered)
+    return says, where, f"{100 * (own - base) / (full - base):.1f}", found
 
 
-def _size_line(
-    says: str, where: Setting, paper: Decimal, views: Views, one: Method, other: Method, measure: measures.Measure
-) -> LedgerLine:
-    """A line that compares two methods by a measure."""
-    return _line(
-        says, where, str(paper), views,
-        lambda view: standings.judge_size(view.mean_of(where, one, other, measure=measure), paper),
-    )  # fmt: skip
+def _size(
+    view: View, says: str, where: Setting, paper: Decimal, one: Method, other: Method, measure: Measure
+) -> Statement:
+    """A comparison of two methods by a measure."""
+    return says, where, str(paper), standings.judge_size(view.mean_of(where, one, other, measure=measure), paper)
 
 
-def _lines(where: Setting, views: Views) -> Iterator[LedgerLine]:
-    printed, threshold = _printed(where), published().convergence
-    found = {protocol: view.methods(where) for protocol, view in views.items()}
-    run = [title for title in printed if any(title in each for each in found.values())]
+def _statements(view: View, where: Setting, run: Sequence[str]) -> Iterator[Statement]:
+    """What the tables say about a setting, in which these methods have been run."""
+    printed, threshold, found = _printed(where), published().convergence, view.methods(where)
     levels = ", ".join(f"{title} {printed[title]}" for title in run)
-    yield _line(
-        "level of accuracy, %", where, levels, views, lambda view: standings.judge_levels(found[view.protocol], printed)
-    )
+    yield "level of accuracy, %", where, levels, standings.judge_levels(found, printed)
     order = standings.chain(sorted(run, key=lambda title: printed[title], reverse=True))
-    yield _line(
-        "order of the methods", where, order, views, lambda view: standings.judge_order(found[view.protocol], printed)
-    )
+    yield "order of the methods", where, order, standings.judge_order(found, printed)
     for other in (FEDAVG, UNIFORM, MISSING_ONLY):
         says = f"FedEAS above {other.title}, points"
-        yield _size_line(says, where, published_gap(where, other), views, FEDEAS, other, measures.gain)
+        yield _size(view, says, where, published_gap(where, other), FEDEAS, other, measures.gain)
     if where.id in threshold.setting:
         own, later = (threshold.rounds[name][threshold.setting.index(where.id)] for name in ("fedeas", "missing-only"))
-
-        def earlier(view: View) -> Finding:
-            pair = (FEDEAS, MISSING_ONLY)
-            both = (view.found(where, method, measure=measures.rounds_to_threshold) for method in pair)
-            return standings.judge_earlier(*both)
-
+        reached = [view.found(where, each, measure=measures.rounds_to_threshold) for each in (FEDEAS, MISSING_ONLY)]
+        paper = f"round {own} against {later}, a factor of {later / own:.2f}"
         says = f"FedEAS reaches {threshold.threshold} % before Missing-only"
-        yield _line(says, where, f"round {own} against {later}, a factor of {later / own:.2f}", views, earlier)
+        yield says, where, paper, standings.judge_earlier(*reached)
     if FULL_BALANCE.title in printed and where.id != EXAMPLE:  # that one is among the main claims
-        yield _recovery_line(where, views)
+        yield _recovery(view, where)
 
 
-def _gamma_lines(views: Views) -> Iterator[LedgerLine]:
+def _about_gamma(view: View) -> Iterator[Statement]:
     """In the one setting in which the paper prints Gamma-hat: its scale depends on how many clients take part."""
     where, printed = setting(EXAMPLE), published().gamma_hat
     level, less = printed.median["fedavg"], printed.reduction["fedeas"]
-
-    def median(view: View) -> Finding:
-        values = view.values(where, FEDAVG, measure=measures.gamma_hat).values()
-        return standings.judge_factor(Measured.of(list(values)), level)
-
-    yield _line("Gamma-hat of FedAvg", where, f"{level:f}", views, median)
-    yield _size_line("FedEAS lowers Gamma-hat by, %", where, less, views, FEDEAS, FEDAVG, measures.gamma_reduction)
+    ours = Measured.of(list(view.values(where, FEDAVG, measure=measures.gamma_hat).values()))
+    yield "Gamma-hat of FedAvg", where, f"{level:f}", standings.judge_factor(ours, level)
+    yield _size(view, "FedEAS lowers Gamma-hat by, %", where, less, FEDEAS, FEDAVG, measures.gamma_reduction)
 
 
 def published_gap(where: Setting, other: Method) -> Decimal:

@@ -16,8 +16,7 @@ def _percent(key: str) -> Callable[[Record], float]:
 
 
 def _number(key: str) -> Callable[[Record], float | None]:
-    """The measure of a number that a run may lack."""
-    return lambda run: None if run[key] is None else float(run[key])
+    return lambda run: None if run[key] is None else float(run[key])  # some runs lack it
 
 
 accuracy = _percent("accuracy")  # mean over the window

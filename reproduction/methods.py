@@ -71,7 +71,6 @@ METHODS = {
 GREEDY = Method("Greedy", policy=at_one_budget("greedy"))
 OPTIMAL = Method("Optimal", policy=at_one_budget("optimal"))
 
-
 ABLATION = {
     "FedEAS (beta = 8)": FedEAS(8),
     "without entropy (beta = 6)": FedEAS(6, entropy=False),

@@ -29,22 +29,15 @@ class Start(NamedTuple):
     says: str
 
 
-SCRATCH = "scratch"
+SCRATCH, _TRAINED = "scratch", "starting from weights trained on the other CIFAR dataset"
 STARTS = {
     SCRATCH: Start("3x3", "", "3x3 stem, from scratch"),
-    "cifar100": Start(
-        "3x3", "{other}-pretrained", "3x3 stem, starting from weights trained on the other CIFAR dataset"
-    ),
-    "cifar100-imagenet-stem": Start(
-        "imagenet",
-        "{other}-imagenet-stem",
-        "ImageNet's 7x7 stem, starting from weights trained on the other CIFAR dataset",
-    ),
+    "cifar100": Start("3x3", "{other}-pretrained", f"3x3 stem, {_TRAINED}"),
+    "cifar100-imagenet-stem": Start("imagenet", "{other}-imagenet-stem", f"ImageNet's 7x7 stem, {_TRAINED}"),
 }
 """The last one reaches the paper's level; runs on CIFAR-100 start from CIFAR-10 weights in the same way."""
 
 OTHER = {"cifar10": "cifar100", "cifar100": "cifar10"}
-
 
 HEADLINE = "c10-k100-a0.1"
 """The setting in which all policies are compared, including those beyond the paper."""
@@ -110,14 +103,12 @@ SMALL_CNN_SAYS = (
     "{images} training images go to no client. "
 )
 REAL_SAYS = "They are the images that policies place, as if a generator were perfect; two clients may get the same one."
-"""Ends a description of training in which real images stand for synthetic ones."""
-
+OWN_PARTS = " Own split: training and test part are not the official ones; 1,000 test images of each class were drawn."
+FASHION_SAYS = SMALL_CNN_SAYS.format(dataset="Fashion-MNIST", images="60,000", parts=OWN_PARTS)
 GENERATED_SAYS = (
     "Policies place images of a small diffusion model, which was trained on all training images. Clients are the same "
     "as in profile fashion, where they get real images."
 )
-
-OWN_PARTS = " Own split: training and test part are not the official ones; 1,000 test images of each class were drawn."
 
 FULL = Profile(
     "full",
@@ -138,14 +129,10 @@ DIGITS = Profile(
     equal_steps={HEADLINE: 7, "c10-k100-a0.05": 7, "c10-k100-a0.3": 5, "c10-k20-a0.1": 10},
 )  # fmt: skip
 
-FASHION_SAYS = SMALL_CNN_SAYS.format(dataset="Fashion-MNIST", images="60,000", parts=OWN_PARTS)
-
 FASHION = Profile(
-    "fashion",
-    FASHION_SAYS + REAL_SAYS,
-    (HEADLINE,), {"lr": 0.05, "epochs": 2}, 150, HELD_OUT, "gaussian", "fp32", dataset="fashion-mnist",
-    held_out=10_000, clients={20: 20, 100: 100}, betas=(1.3, 3.7, 12), equal_steps={HEADLINE: 20},
-    planned_seeds=5, beyond=(HEADLINE, "c10-k100-a0.05", "c10-k100-a0.3", "c10-k20-a0.1"),
+    "fashion", FASHION_SAYS + REAL_SAYS, (HEADLINE,), {"lr": 0.05, "epochs": 2}, 150, HELD_OUT, "gaussian", "fp32",
+    dataset="fashion-mnist", held_out=10_000, clients={20: 20, 100: 100}, betas=(1.3, 3.7, 12), planned_seeds=5,
+    equal_steps={HEADLINE: 20}, beyond=(HEADLINE, "c10-k100-a0.05", "c10-k100-a0.3", "c10-k20-a0.1"),
 )  # fmt: skip
 
 FASHION_GENERATED = replace(

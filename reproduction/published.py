@@ -142,9 +142,7 @@ class Published(_Numbers):
         return dict(zip(self.convergence.setting, rounds, strict=False)).get(where.id)
 
 
-class _Recorded(
-    _Numbers
-):  # Facts of the partitions that the paper does not print, in the order of the settings, or of the sweep.
+class _Recorded(_Numbers):  # Not printed in the paper; in the order of the settings, or of the sweep.
     draws: tuple[int, ...]
     as_printed: tuple[int, ...]
     as_printed_sweep: tuple[int, ...]

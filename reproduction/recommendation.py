@@ -9,16 +9,14 @@ from statistics import mean
 from typing import NamedTuple
 
 from fedeas.runs import Verdict
-from reproduction.answers import mean_cell, mean_text, overall, where_shown
+from reproduction.answers import at_end, mean_cell, mean_text, overall, where_shown
 from reproduction.beyond import BALANCED_TITLE
 from reproduction.findings import ALLOCATIONS, BALANCED, POOLS, Findings
 from reproduction.methods import FEDEAS
-from reproduction.robustness import at_end
 from reproduction.text import listed, markdown_table
 
 NEED_COUNTS = ("pool", "greedy", "kl")
 """The policies for which clients must reveal their label counts."""
-
 
 ENDS = ((0, "smallest"), (-1, "largest"))
 
@@ -106,10 +104,8 @@ def _evidence(experiments: Sequence[Findings], policy: str, methods: Sequence[st
     higher = [dataset for dataset, found in judged if Verdict.HIGHER in found]
     gained = ""
     if len(methods) == 1:
-        ends = {
-            size: mean_cell(at_end(experiments, methods[0], end)) for size, end in (("smallest", 0), ("largest", -1))
-        }
-        sizes = [f"{text} at the {size} budgets" for size, text in ends.items() if text]
+        ends = [(size, mean_cell(at_end(experiments, methods[0], end))) for end, size in ENDS]
+        sizes = [f"{text} at the {size} budgets" for size, text in ends if text]
         gained = ", ".join([*mean_text(experiments, methods[0]), *sizes])
     return Shown(policy, tuple(dict.fromkeys(higher)), len(higher), len(judged), gained) if higher else Shown()
 
@@ -121,20 +117,20 @@ def _verdicts(found: Findings, methods: Sequence[str]) -> list[Verdict]:
 
 
 def advice_markdown(experiments: Sequence[Findings]) -> str:
-    """What all experiments recommend together, and what each one does, a row each."""
+    """What all experiments recommend together, and what each does; a cell is empty until a method has all its runs."""
     heads = ("experiment", "comparisons; seeds", "if a server makes the images", "if clients make their own")
-    table = markdown_table([*heads, BALANCED_TITLE], map(_advice_row, experiments))
+    titles = {policy: title for title, policy in {**POOLS, **ALLOCATIONS}.items()}
+    rows = list[list[str]]()
+    for found in experiments:
+        advice = advice_of([found])
+        server, clients = (titles.get(each.policy, FEDEAS.title) for each in (advice.server, advice.clients))
+        loss = "yes" if advice.loss.higher else "not shown to help"
+        judged = {method for method, each in overall(found).items() if each.verdict.is_given}
+        cells = ((POOLS, server), (ALLOCATIONS, clients), (BALANCED, loss))
+        shown = [text if judged.intersection(methods) else "" for methods, text in cells]
+        rows.append([found.title, f"{len(found.compared)} of {len(found.planned)}; {found.seeds}", *shown])
+    table = markdown_table([*heads, BALANCED_TITLE], rows)
     running = [each.title for each in experiments if not each.is_finished]
     remarks = ["\n  - ".join(["Recommended:", *advice_of(experiments).clauses])]
     remarks += [f"Not finished: {'; '.join(running)}. Advice may change."] if running else []
     return "\n".join([*(f"- {line}" for line in remarks), "", table])
-
-
-def _advice_row(found: Findings) -> list[str]:
-    """An experiment's advice; a cell is empty until one of its methods has been compared at all budgets."""
-    advice, titles = advice_of([found]), {policy: title for title, policy in {**POOLS, **ALLOCATIONS}.items()}
-    server, clients = (titles.get(each.policy, FEDEAS.title) for each in (advice.server, advice.clients))
-    cells = ((POOLS, server), (ALLOCATIONS, clients), (BALANCED, "yes" if advice.loss.higher else "not shown to help"))
-    judged = {method for method, each in overall(found).items() if each.verdict.is_given}
-    shown = [text if judged.intersection(methods) else "" for methods, text in cells]
-    return [found.title, f"{len(found.compared)} of {len(found.planned)}; {found.seeds}", *shown]

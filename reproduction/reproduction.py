@@ -20,8 +20,7 @@ from reproduction.artefacts import Artefact
 from reproduction.estimate import Estimate, estimate, seconds_of_all, steps_of_a_round
 from reproduction.results import Results
 from reproduction.studies import Study, with_seeds
-from reproduction.table_spec import Sheet
-from reproduction.tables import Filled, comma_separated, fill, latex, markdown
+from reproduction.tables import Filled, Sheet, comma_separated, fill, latex, markdown
 from reproduction.text import listed
 
 log = logging.getLogger(__name__)
@@ -33,12 +32,8 @@ RUNS, RESULTS = Path("runs"), Path(__file__).parent / "results"
 TIMED = "wall-clock"  # the artefact whose runs must not share images
 WRITERS = {"md": markdown, "csv": comma_separated, "tex": latex}
 CLIENT_STATE = ("scaffold", "moon")
-
 LEAST_SECONDS = 60.0
-"""With less time left, no further run is started: it would hardly finish its first round.
-
-After a quick run, twice its time is enough.
-"""
+"""With less time left, no further run is started, unless the one before took less than half of it."""
 
 
 @dataclass(frozen=True)
@@ -69,11 +64,6 @@ class Places:
         for copies in [found.copies(config) for config in configs] if self.keeps else ():
             if copies and not any(kept in run.path.resolve().parents for run in copies):
                 pack_runs(copies[:1], self.results / f"{copies[0].path.name}.parquet")
-
-
-def unwatched(config: RunConfig) -> AbstractContextManager[OnRound]:
-    """Ignore the rounds of a run."""
-    return nullcontext(lambda record: None)
 
 
 class RunOutcome(NamedTuple):
@@ -157,7 +147,7 @@ class Reproduction:
         return [(name, len(self.configs(group)), estimate(self.missing(group))) for name, group in groups]
 
     def train(
-        self, places: Places, minutes: float | None = None, watch: Watch = unwatched, tell: Tell = log.info
+        self, places: Places, minutes: float | None = None, watch: Watch | None = None, tell: Tell = log.info
     ) -> None:
         """Make the missing runs one after the other; finished ones fill the tables and are kept at once.
 
@@ -178,7 +168,7 @@ class Reproduction:
             bank = places.runs / ".banks" / config.directory if timed else places.bank
             ahead = None if begun else lambda first: tell_how_long(first, configs, tell)
             begun.append(config)
-            with watch(config) as on_round:
+            with watch(config) if watch else nullcontext() as on_round:
                 return fedeas.run(config, runs=places.runs, bank=bank, minutes=left, on_round=on_round, on_start=ahead)
 
         for number, outcome in enumerate(carry_out(configs, execute, minutes), 1):

@@ -44,8 +44,7 @@ class Results:
             key = *names, run.content.weights, run.content.generator, type(run)
             if key not in self._outdated:
                 self._outdated[key] = run.is_outdated
-            if not self._outdated[key]:
-                found.append(run)
+            found += [] if self._outdated[key] else [run]
         return found
 
     def has(self, config: RunConfig) -> bool:

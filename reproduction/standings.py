@@ -188,6 +188,5 @@ def _share(agreeing: int, of: int) -> Standing:
 
 
 def _named(pairs: Sequence[tuple[str, str]]) -> str:
-    if len(pairs) > MOST_NAMED:
-        return f"{len(pairs)} pairs"
-    return ", ".join(f"{high} over {low}" for high, low in pairs)
+    few = ", ".join(f"{high} over {low}" for high, low in pairs)
+    return f"{len(pairs)} pairs" if len(pairs) > MOST_NAMED else few

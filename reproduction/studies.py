@@ -72,7 +72,9 @@ class Study:
         """A description of what is run."""
         split = ", a partition of its own for each seed" if self.redraw else ""
         start = "" if self.profile.dataset else f", {STARTS[self.start].says}"
-        return f"{self.profile.says} Protocol {self.protocol}, {self._precision}{start}{split}."
+        return (
+            f"{self.profile.says} Protocol {self.protocol}, {self.precision or self.profile.precision}{start}{split}."
+        )
 
     def title(self, where: Setting) -> str:
         """The title of a setting, as it is run in this study."""
@@ -113,10 +115,6 @@ class Study:
     def _configs(self) -> dict[tuple[Setting, Method], RunConfig]:
         return {}
 
-    @property
-    def _precision(self) -> Precision:
-        return self.precision or self.profile.precision
-
     def _new_config(self, where: Setting, method: Method) -> RunConfig:
         profile, data = self.profile, {"dataset": self.profile.dataset or where.dataset, "protocol": self.protocol}
         policy = method.policy.format(budget=profile.budget)
@@ -130,7 +128,17 @@ class Study:
             named = replace(named, generator=generator)
         own = f"{profile.dataset}-k{self._clients(where)}-a{where.alpha}" if profile.dataset else where.id
         apart = HELD_OUT_IMAGES.get(profile.dataset, 10_000) if method.held_out else 0
-        participation = 1.0 if method.central else float(where.participation)
+        participation = float(where.participation)
+        train: dict[str, object] = {**profile.train, "sampling": method.sampling}
+        train |= {"loss": method.loss} if method.loss else {}
+        train |= {"steps": profile.equal_steps[where.id]} if method.equal_steps else {}
+        if method.central:
+            train["epochs"] = max(1, round(profile.train["epochs"] * participation))
+            participation = 1.0
+        model = {"name": "small-cnn"}
+        if not profile.dataset:
+            stem, weights, _ = STARTS[self.start]
+            model = {"name": "resnet18", "stem": stem, "weights": weights.format(other=OTHER[where.dataset])}
         return checked_config(
             {
                 "label": f"{own}-{run_name(named)}",
@@ -139,31 +147,12 @@ class Study:
                 "algorithm": profile.algorithms.get(method.algorithm, method.algorithm),
                 "data": {**data, "held_out": profile.held_out or apart},
                 "partition": self._partition(where, method),
-                "model": self._model(where),
-                "train": self._train(where, method),
-                "rounds": {
-                    "total": profile.rounds,
-                    "participation": participation,
-                },
-                "engine": {"precision": self._precision},
+                "model": model,
+                "train": train,
+                "rounds": {"total": profile.rounds, "participation": participation},
+                "engine": {"precision": self.precision or profile.precision},
             }
         )
-
-    def _train(self, where: Setting, method: Method) -> dict[str, object]:
-        usual, changed = self.profile.train, dict[str, object]()
-        if method.loss:
-            changed["loss"] = method.loss
-        if method.equal_steps:
-            changed["steps"] = self.profile.equal_steps[where.id]
-        if method.central:
-            changed["epochs"] = max(1, round(usual["epochs"] * float(where.participation)))
-        return {**usual, "sampling": method.sampling, **changed}
-
-    def _model(self, where: Setting) -> dict[str, str]:
-        if self.profile.dataset:
-            return {"name": "small-cnn"}
-        stem, weights, _ = STARTS[self.start]
-        return {"name": "resnet18", "stem": stem, "weights": weights.format(other=OTHER[where.dataset])}
 
     def _partition(self, where: Setting, method: Method) -> dict[str, Any]:
         if not method.central:

@@ -1,21 +1,86 @@
-"""Fill sheets from finished runs and write them as Markdown, CSV and LaTeX: our number, the paper's, the difference."""
+"""Tables: their cells, filled from finished runs, and written as Markdown, CSV and LaTeX."""
 
 from __future__ import annotations
 
 import csv
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from io import StringIO
 
+from fedeas.config import RunConfig
 from fedeas.runs import Difference, Measured, ranks
-from reproduction.measures import final
+from reproduction.measures import Measure, final, gain
 from reproduction.results import Results
-from reproduction.table_spec import Cell, Sheet
+from reproduction.studies import plan_of
 from reproduction.text import fixed, signed
 
-NOT_RUN = "not run"
+NOT_RUN, NOT_REACHED = "not run", "not reached"
 BEST, SECOND = 1, 2  # ranks
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A number in a table: the runs it needs, the measure of their summaries, and the paper's number.
+
+    A number that follows from label counts needs no run. `otherwise` is shown if the runs have no such number.
+    A cell that `compares` is a difference of two runs, shown with its interval. A cell `with_final` also shows the
+    final accuracy of its run.
+    """
+
+    configs: tuple[RunConfig, ...]
+    measure: Measure
+    paper: Decimal | None = None
+    decimals: int = 2
+    otherwise: str = "none"
+    compares: bool = False
+    with_final: bool = False
+
+
+Rows = dict[str, tuple[Cell | None, ...]]
+"""By the name of the row; None where there is no number."""
+
+
+@dataclass(frozen=True)
+class Sheet:
+    """A table to be filled.
+
+    In `ranked` columns the best and the second row are marked; rows in `aside` are not ranked. If each row is one
+    method (`by_method`), a column shows its number of seeds.
+    """
+
+    title: str
+    columns: tuple[str, ...]
+    rows: Rows
+    ranked: tuple[str, ...] = ()
+    aside: tuple[str, ...] = ()
+    note: str = ""
+    by_method: bool = False
+
+    @property
+    def cells(self) -> Iterator[Cell]:
+        """All cells, row by row."""
+        return (cell for row in self.rows.values() for cell in row if cell is not None)
+
+
+def placed(run: RunConfig, printed: Decimal | None = None) -> Cell:
+    """Synthetic samples of all clients."""
+    return Cell((), lambda: float(plan_of(run).total), printed, 0)
+
+
+def generated(run: RunConfig) -> Cell:
+    """Different images of a run, which have to be made: each once, however many clients share it."""
+    return Cell((), lambda: float(plan_of(run).distinct), None, 0)
+
+
+def imbalance_removed(run: RunConfig) -> Cell:
+    """How much of the label imbalance the plan removes, in percent."""
+    return Cell((), lambda: 100 * plan_of(run).summary.removed, None, 1)
+
+
+def minus(run: RunConfig, other: RunConfig) -> Cell | None:
+    """Points of accuracy above another run; no cell if it is the same run."""
+    return None if run == other else Cell((run, other), gain, compares=True)
 
 
 @dataclass(frozen=True)
@@ -124,11 +189,15 @@ class Filled:
             for entry in row
         )
 
-    def counts(self, name: str, entry: Entry | None) -> bool:
-        """Whether the entry itself must show its number of seeds."""
-        if not self.by_method or entry is None or entry.ours is None:
-            return len(self.seeds) > 1
-        return entry.ours.seeds != self._seeds_of(name)
+    def written(self, write: Callable[[Entry, bool], str], empty: str = "") -> Iterator[list[str]]:
+        """Each row as text. `write` gets an entry, and whether the entry itself must show its number of seeds."""
+        for name in self.rows:
+            cells, usual = list[str](), self._seeds_of(name)
+            for entry in self.shown(name):
+                differs = entry is not None and entry.ours is not None and entry.ours.seeds != usual
+                count = differs if self.by_method else len(self.seeds) > 1
+                cells.append(empty if entry is None else write(entry, count))
+            yield [name, *self.lead(name), *cells]
 
     def _seeds_of(self, name: str) -> int:
         return max((entry.ours.seeds for entry in self.rows[name] if entry is not None and entry.ours), default=0)
@@ -187,48 +256,38 @@ def markdown(*tables: Filled) -> str:
 
     The best is bold, the second underlined.
     """
+
+    def cell(entry: Entry, count: bool) -> str:
+        paper = ", ".join(filter(None, (entry.printed and f"paper {entry.printed}", entry.difference)))
+        return "<br>".join(filter(None, (entry.text("**{}**", "<u>{}</u>", "({})", count), entry.last, paper)))
+
     lines = list[str]()
     for table in tables:
-        rows = [["", *table.heads], ["---", *["---:"] * len(table.heads)]]
-        for name in table.rows:
-            cells = [_markdown_entry(entry, table.counts(name, entry)) for entry in table.shown(name)]
-            rows.append([name, *table.lead(name), *cells])
+        rows = [["", *table.heads], ["---", *["---:"] * len(table.heads)], *table.written(cell)]
         lines += [f"### {table.title}", "", *(f"| {' | '.join(row)} |" for row in rows), ""]
         lines += [table.remarks, ""] if table.remarks else []
     return "\n".join(lines)
-
-
-def _markdown_entry(entry: Entry | None, count: bool) -> str:
-    if entry is None:
-        return ""
-    paper = ", ".join(filter(None, (entry.printed and f"paper {entry.printed}", entry.difference)))
-    return "<br>".join(filter(None, (entry.text("**{}**", "<u>{}</u>", "({})", count), entry.last, paper)))
 
 
 def comma_separated(*tables: Filled) -> str:
     """Tables in CSV: a line for each cell, with unrounded numbers; empty if there is none."""
     text = StringIO()
     write = csv.writer(text, lineterminator="\n").writerow
-    write(["table", "row", "column", "ours", "spread", "seeds", *CSV_MORE, "paper", "difference", "rank", "status"])
+    unknown, between = [None] * 3, ("final", "final spread", "low", "high", "verdict")
+    write(["table", "row", "column", "ours", "spread", "seeds", *between, "paper", "difference", "rank", "status"])
     for table in tables:
         for name, row in table.rows.items():
             for column, entry in zip(table.columns, row, strict=True):
                 if entry is not None:
-                    write([table.title, name, column, *_csv_entry(entry)])
+                    ours, paper = entry.ours, entry.paper
+                    apart = None if ours is None or paper is None else ours.mean - float(paper)
+                    own = [None, None, 0] if ours is None else [ours.mean, ours.spread, ours.seeds]
+                    last = [None, None] if entry.final is None else [entry.final.mean, entry.final.spread]
+                    ends = [*(ours.interval or unknown[:2]), ours.verdict] if isinstance(ours, Difference) else unknown
+                    status = entry.absent if ours is None else "" if ours.seeds else "from counts"
+                    cells = [*own, *last, *ends, paper, apart, entry.rank or "", status]
+                    write([table.title, name, column, *cells])
     return text.getvalue()
-
-
-CSV_MORE = ("final", "final spread", "low", "high", "verdict")
-
-
-def _csv_entry(entry: Entry) -> list[object]:
-    ours, paper = entry.ours, entry.paper
-    apart = None if ours is None or paper is None else ours.mean - float(paper)
-    own = [None, None, 0] if ours is None else [ours.mean, ours.spread, ours.seeds]
-    last = [None, None] if entry.final is None else [entry.final.mean, entry.final.spread]
-    between = [*(ours.interval or (None, None)), ours.verdict] if isinstance(ours, Difference) else [None] * 3
-    status = entry.absent if ours is None else "" if ours.seeds else "from counts"
-    return [*own, *last, *between, paper, apart, entry.rank or "", status]
 
 
 def latex(*tables: Filled) -> str:
@@ -236,27 +295,19 @@ def latex(*tables: Filled) -> str:
 
     The paper's number and the difference are in brackets, intervals in square brackets.
     """
+    escapes = str.maketrans({"±": r"$\pm$", "−": "$-$"} | {letter: f"\\{letter}" for letter in "&%_#"})
+
+    def cell(entry: Entry, count: bool) -> str:
+        ours = entry.text(r"\textbf{{{}}}", r"\underline{{{}}}", "[{}]", count)
+        paper = ", ".join(filter(None, (entry.printed, entry.difference)))
+        return ", ".join(filter(None, (ours, entry.last))) + (f" ({paper})" if paper else "")
+
     lines = list[str]()
     for table in tables:
         lines += [f"% {table.title}. {table.remarks}", rf"\begin{{tabular}}{{l{'r' * len(table.heads)}}}", r"\toprule"]
-        lines += [" & ".join(["", *map(_escaped, table.heads)]) + r" \\", r"\midrule"]
-        for name in table.rows:
-            cells = [_latex_entry(entry, table.counts(name, entry)) for entry in table.shown(name)]
-            lines.append(" & ".join([_escaped(name), *table.lead(name), *cells]) + r" \\")
-        lines += [r"\bottomrule", r"\end{tabular}", ""]
+        head, *rows = [
+            " & ".join(text.translate(escapes) for text in row) + r" \\"
+            for row in (["", *table.heads], *table.written(cell, "--"))
+        ]
+        lines += [head, r"\midrule", *rows, r"\bottomrule", r"\end{tabular}", ""]
     return "\n".join(lines)
-
-
-def _latex_entry(entry: Entry | None, count: bool) -> str:
-    if entry is None:
-        return "--"
-    ours = entry.text(r"\textbf{{{}}}", r"\underline{{{}}}", "[{}]", count)
-    paper = ", ".join(filter(None, (entry.printed, entry.difference)))
-    text = ", ".join(filter(None, (ours, entry.last))) + (f" ({paper})" if paper else "")
-    return _escaped(text).replace("±", r"$\pm$").replace("−", "$-$")
-
-
-def _escaped(text: str) -> str:
-    for letter in "&%_#":
-        text = text.replace(letter, f"\\{letter}")
-    return text

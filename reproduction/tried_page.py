@@ -30,8 +30,7 @@ ABOUT = (
     "The runs are in `reproduction/results/tried.parquet`, with the fingerprints and configs that they had; "
     "`reproduction/tried.csv` says what each was."
 )
-Runs = dict[str, dict[str, Any]]
-"""Summaries of runs by fingerprint."""
+Runs = dict[str, dict[str, Any]]  # summaries by fingerprint
 TRIALS = {"feedback": "tried-feedback.json", "target": "tried-long-tail.json"}
 """Trials that were benchmarks, without runs that were kept."""
 
@@ -39,19 +38,17 @@ TRIALS = {"feedback": "tried-feedback.json", "target": "tried-long-tail.json"}
 def tried_markdown(results: Results) -> str:
     """A section for each part, with a sentence about it and its results."""
     runs = {run.fingerprint: run.summary() for run in read_runs(KEPT / "tried.parquet")}
-    sections = [
-        f"## {part}\n\n{about}\n\n" + (_trial(TRIALS[part]) if part in TRIALS else _comparisons(part, runs, results))
-        for part, about in PARTS.items()
-    ]
+    sections = list[str]()
+    for part, about in PARTS.items():
+        if part in TRIALS:
+            trial: dict[str, Any] = json.loads((KEPT / TRIALS[part]).read_text("utf-8"))
+            heads = list(dict.fromkeys(head for row in trial["rows"] for head in row))
+            rows = [[str(row.get(head, "")) for head in heads] for row in trial["rows"]]
+            shown = f"{trial['question']}.\n\n{markdown_table(heads, rows)}"
+        else:
+            shown = _comparisons(part, runs, results)
+        sections.append(f"## {part}\n\n{about}\n\n{shown}")
     return "\n\n".join([*sections, ABOUT])
-
-
-def _trial(name: str) -> str:
-    """The table of a benchmark."""
-    content: dict[str, Any] = json.loads((KEPT / name).read_text("utf-8"))
-    heads = list(dict.fromkeys(head for row in content["rows"] for head in row))
-    rows = [[str(row.get(head, "")) for head in heads] for row in content["rows"]]
-    return f"{content['question']}.\n\n{markdown_table(heads, rows)}"
 
 
 def _comparisons(part: str, runs: Runs, results: Results) -> str:

@@ -16,6 +16,7 @@ from reproduction.figures import style
 from reproduction.published import EXAMPLE, example_counts, published, setting
 
 POLICY = fedeas.FedEAS(float(published().totals.beta))
+SWEEP = tuple(map(float, published().beta_sweep.beta))
 MIN_REMOVED, MAX_SHARE = 0.5, 0.25  # the paper's two conditions on beta
 TOP_CLIENTS = 5  # of Fig. 2(a)
 CURVE_POINTS = 40
@@ -26,9 +27,8 @@ def demand_figure() -> Figure:
     """Fig. 1(a): samples that each client generates under Full-Balance and under FedEAS."""
     counts, plan, demand = example_counts(), _plan(), fedeas.FullBalance().allocate(example_counts())
     order = np.argsort(-demand.per_client, kind="stable")
-    figure, axes = _panel(
-        f"FedEAS generates {plan.total / demand.total:.1%} of what balancing every client takes", height=4.4
-    )
+    title = f"FedEAS generates {plan.total / demand.total:.1%} of what balancing every client takes"
+    figure, axes = _panel(title, height=4.4)
     names = (f"Full-Balance demand: {demand.total:,} samples", f"{POLICY.spec}: {plan.total:,} samples")
     places, hatched = np.arange(len(order)), {"edgecolor": style.GREY, "linewidth": 0.8, "hatch": "/////"}
     axes.bar(places, demand.per_client[order], 0.84, color="white", label=names[0], **hatched)
@@ -46,10 +46,8 @@ def concentration_figure() -> Figure:
     """Fig. 2(a): the share of the imbalance and of the budget that the most imbalanced clients have."""
     counts, shares = example_counts(), fedeas.concentration(example_counts(), _plan())
     held, received = (float(values[TOP_CLIENTS - 1]) for values in (shares.imbalance, shares.budget))
-    figure, axes = _panel(
-        f"{TOP_CLIENTS} of {counts.num_clients} clients hold {held:.1%} of the imbalance "
-        f"and receive {received:.1%} of the budget"
-    )
+    title = f"{TOP_CLIENTS} of {counts.num_clients} clients hold {held:.1%} of the imbalance "
+    figure, axes = _panel(f"{title}and receive {received:.1%} of the budget")
     _running_share(axes, shares.imbalance, style.VERMILLION, "imbalance score", (-8, 6))
     _running_share(axes, shares.budget, style.BLUE, f"{POLICY.spec} budget", (46, -14))
     axes.plot((0, counts.num_clients), (0, 1), ":", color=style.GREY, linewidth=1.2, label="if all clients were alike")
@@ -65,9 +63,9 @@ def concentration_figure() -> Figure:
 @style.styled
 def reduction_figure() -> Figure:
     """Fig. 2(b): imbalance removed as the budget grows, for FedEAS, Uniform and the greedy reference."""
-    counts, path = example_counts(), fedeas.beta_path(POLICY, example_counts(), 1.06 * _sweep()[-1])
+    counts, path = example_counts(), fedeas.beta_path(POLICY, example_counts(), 1.06 * SWEEP[-1])
     figure, axes = _panel("The same number of samples removes more imbalance in scarce classes")
-    steps = np.searchsorted(path.beta, _sweep(), side="right") - 1
+    steps = np.searchsorted(path.beta, SWEEP, side="right") - 1
     matched = path.total[steps]
     budgets = np.union1d(np.linspace(0, path.total[-1], CURVE_POINTS).astype(int), matched)
     greedy = fedeas.budget_path(counts, (fedeas.Greedy(int(budget)).allocate(counts) for budget in budgets)).removed
@@ -81,7 +79,7 @@ def reduction_figure() -> Figure:
     axes.plot(budgets, greedy, "--", color=style.INK, linewidth=1.4, label=name)
     axes.plot(path.total, path.removed, "o-", color=style.BLUE, markevery=list(steps), label="FedEAS")
     axes.plot(budgets, uniform, "s-", color=style.ORANGE, markevery=list(at), label="uniform, at the same budgets")
-    for beta, total, share in zip(_sweep(), matched, uniform[at], strict=True):
+    for beta, total, share in zip(SWEEP, matched, uniform[at], strict=True):
         axes.annotate(f"β = {beta:g}", (total, share), (6, -15), textcoords="offset points", fontsize=10)
     low, high, at = _removed(fedeas.Uniform(POLICY).allocate(counts)), _removed(_plan()), _plan().total
     arrow = {"arrowstyle": "|-|", "color": style.INK, "shrinkA": 5, "shrinkB": 5, "mutation_scale": 5}
@@ -125,11 +123,11 @@ def overview_figure() -> Figure:
 @style.styled
 def selection_figure() -> Figure:
     """Fig. 5(b): the betas that remove enough imbalance with few enough synthetic samples."""
-    counts, path = example_counts(), fedeas.beta_path(POLICY, example_counts(), 1.25 * _sweep()[-1])
+    counts, path = example_counts(), fedeas.beta_path(POLICY, example_counts(), 1.25 * SWEEP[-1])
     interval = fedeas.select_beta(counts, POLICY, MIN_REMOVED, MAX_SHARE)
     figure, axes = _panel(f"Both conditions hold for β in [{interval.lo:.2f}, {interval.hi:.2f})")
     share = path.total / (counts.total + path.total)
-    steps = np.searchsorted(path.beta, _sweep(), side="right") - 1
+    steps = np.searchsorted(path.beta, SWEEP, side="right") - 1
     inside = (path.beta >= interval.lo) & (path.beta < interval.hi)
     axes.fill_between((0, MAX_SHARE), MIN_REMOVED, 1, color=style.GREEN, alpha=0.15, linewidth=0)
     axes.axhline(MIN_REMOVED, color=style.GREY, linestyle="--", linewidth=1.2)
@@ -138,7 +136,7 @@ def selection_figure() -> Figure:
     axes.text(0.5 * MAX_SHARE, MIN_REMOVED + 0.2, note, ha="center", va="center", color="#00664b")
     axes.plot(share[inside], path.removed[inside], color=style.ORANGE, linewidth=7, solid_capstyle="butt")
     axes.plot(share, path.removed, "o-", color=style.BLUE, markevery=list(steps), markersize=7)
-    for beta, step in zip(_sweep(), steps, strict=True):
+    for beta, step in zip(SWEEP, steps, strict=True):
         place = (share[step], path.removed[step])
         axes.annotate(f"β = {beta:g}", place, (-8, 7), textcoords="offset points", ha="right")
     axes.set(xlabel="synthetic share of the training data", ylabel="imbalance removed")
@@ -164,8 +162,9 @@ def closed_form_figure() -> Figure:
     style.percent_axis(share.yaxis)
     speed.plot(ratio, slope, color=style.PURPLE)
     speed.set(title="The first samples count most", ylabel="drop per unit of r, |h′(r)|", ylim=(0, 1.08 * slope[0]))
-    _point_out(speed, (0.0, float(slope[0])), f"{slope[0]:.2f} at r = 0", (12, -4))
-    _point_out(speed, (1.0, float(slope[-1])), f"{slope[-1]:.2f} at r = 1", (-72, 14))
+    for end, height, offset in ((0, float(slope[0]), (12, -4)), (1, float(slope[-1]), (-72, 14))):
+        speed.plot(end, height, "o", color=style.PURPLE, clip_on=False)
+        speed.annotate(f"{height:.2f} at r = {end}", (end, height), offset, textcoords="offset points")
     for axes in (share, speed):
         axes.set(xlabel="synthetic over real samples, r", xlim=(0, 1.02))
         axes.grid(**style.GRID)
@@ -185,11 +184,6 @@ COUNT_FIGURES: dict[str, Callable[[], Figure]] = {
 @cache
 def _plan() -> fedeas.Allocation:
     return POLICY.allocate(example_counts())
-
-
-@cache
-def _sweep() -> tuple[float, ...]:
-    return tuple(float(beta) for beta in published().beta_sweep.beta)
 
 
 def _removed(allocation: fedeas.Allocation) -> float:
@@ -235,13 +229,7 @@ def _fill(axes: Any, counts: fedeas.LabelCounts, allocation: fedeas.Allocation, 
     if level:
         budget = POLICY.budgets(counts)[client]
         axes.axhline(budget, color=style.INK, linestyle="--", linewidth=1)
-        axes.annotate(
-            f"b = {budget}", (1, budget), (2, 0), xycoords=("axes fraction", "data"), textcoords="offset points"
-        )
+        right = {"xycoords": ("axes fraction", "data"), "textcoords": "offset points"}
+        axes.annotate(f"b = {budget}", (1, budget), (2, 0), **right)
     axes.set_xticks(classes, counts.class_names)
     axes.tick_params(axis="x", rotation=90 if max(map(len, counts.class_names)) > 2 else 0, labelsize=9)
-
-
-def _point_out(axes: Any, place: tuple[float, float], text: str, offset: tuple[int, int]) -> None:
-    axes.plot(*place, "o", color=style.PURPLE, clip_on=False)
-    axes.annotate(text, place, offset, textcoords="offset points")

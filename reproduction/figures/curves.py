@@ -10,7 +10,6 @@ from itertools import chain
 from typing import Any, NamedTuple
 
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 from matplotlib.transforms import ScaledTranslation
 
@@ -22,9 +21,7 @@ LETTERS = 70  # of a title across the whole width
 
 
 class Line(NamedTuple):
-    """A method in a panel: accuracy by round for each seed (none if it was not run), and the paper's round at the
-    threshold.
-    """
+    """A method's accuracy by round for each seed (none if it was not run), and the paper's round at the threshold."""
 
     name: str
     curves: Sequence[Mapping[int, float]]
@@ -59,14 +56,22 @@ def convergence_figure(panels: Mapping[str, Sequence[Line]], threshold: float) -
     rounds that reach it are dotted, and hollow diamonds mark the rounds that the paper prints.
     """
     shown = dict(panels) or {"": ()}
-    figure, places = _places(len(shown), max(map(len, shown.values())))
+    columns = min(COLUMNS, len(shown))
+    rows = -(-len(shown) // columns)
+    figure = style.new_figure(style.WIDTH, rows * (3.4 + 0.22 * max(map(len, shown.values()))))  # with room for legends
+    figure.set_layout_engine("constrained", wspace=0.06, hspace=0.06)
+    grid = figure.subplots(rows, columns, sharey=True, squeeze=False)
+    for axes in grid[:, 0]:
+        axes.set_ylabel("accuracy on the test set")
+    for axes in grid.flat[len(shown) :]:
+        axes.set_visible(False)
     every = [line for lines in shown.values() for line in lines]
     looks, last = style.looks_by_name(line.name for line in every), _last_round(every)
-    places[0].set_ylim(0, _head_room([threshold, *_accuracies(every)]))
-    for axes, (title, lines) in zip(places, shown.items(), strict=True):
+    grid[0, 0].set_ylim(0, _top(every, threshold))
+    for axes, (title, lines) in zip(grid.flat, shown.items(), strict=False):
         run = any(mean_curve(line.curves).rounds for line in lines)
         _number_rounds(axes, _last_round(lines) if run else last)
-        axes.set_title(textwrap.fill(title, LETTERS // min(COLUMNS, len(shown))))
+        axes.set_title(textwrap.fill(title, LETTERS // columns))
         _convergence_panel(axes, lines, threshold, looks)
         if not run:
             style.say_not_run(axes, bare=not last)
@@ -79,7 +84,7 @@ def curves_figure(lines: Sequence[Line], title: str) -> Figure:
     figure, axes = style.panel(title, style.WIDTH, 4.6)
     looks = style.looks_by_name(line.name for line in lines)
     means = [(line.name, mean_curve(line.curves)) for line in lines]
-    axes.set(ylabel="accuracy on the test set", ylim=(0, _head_room([0.1, *_accuracies(lines)])))
+    axes.set(ylabel="accuracy on the test set", ylim=(0, _top(lines, 0.1)))
     _number_rounds(axes, max((mean.rounds[-1] for _, mean in means if mean.rounds), default=0))
     ends = []
     for name, mean in means:
@@ -94,27 +99,10 @@ def curves_figure(lines: Sequence[Line], title: str) -> Figure:
     return figure
 
 
-def _places(panels: int, keys: int) -> tuple[Figure, Any]:
-    """A figure with this many panels on one scale, and room below each for a legend with this many keys."""
-    columns = min(COLUMNS, panels)
-    rows = -(-panels // columns)
-    figure = style.new_figure(style.WIDTH, rows * (3.4 + 0.22 * keys))
-    figure.set_layout_engine("constrained", wspace=0.06, hspace=0.06)
-    grid = figure.subplots(rows, columns, sharey=True, squeeze=False)
-    for axes in grid[:, 0]:
-        axes.set_ylabel("accuracy on the test set")
-    for axes in grid.flat[panels:]:
-        axes.set_visible(False)
-    return figure, grid.flat[:panels]
-
-
-def _accuracies(lines: Iterable[Line]) -> list[float]:
-    return [accuracy for line in lines for curve in line.curves for accuracy in curve.values()]
-
-
-def _head_room(accuracies: Sequence[float]) -> float:
+def _top(lines: Iterable[Line], least: float) -> float:
     """The upper end of the accuracy axis, a little above the highest value."""
-    return min(1.02, 1.1 * max(accuracies))
+    values = chain.from_iterable(curve.values() for line in lines for curve in line.curves)
+    return min(1.02, 1.1 * max([least, *values]))
 
 
 def _last_round(lines: Sequence[Line]) -> int:
@@ -150,31 +138,23 @@ def _convergence_panel(axes: Any, lines: Sequence[Line], threshold: float, looks
     axes.annotate(f"{100 * threshold:g}%", (1, threshold), (4, 0), **right, **style.POINTS)
     for line, mean in zip(lines, means, strict=True):
         _draw_mean(axes, mean, looks[line.name])
-    reached = [(line, first) for line, first in zip(lines, firsts, strict=True) if first is not None]
-    _mark_firsts(axes, [(first, looks[line.name].colour) for line, first in reached])
+    reached = [(first, looks[line.name].colour) for line, first in zip(lines, firsts, strict=True) if first is not None]
+    for step, (number, colour) in enumerate(sorted(reached)):  # lines may be close, so labels have different heights
+        axes.axvline(number, color=colour, linestyle=":", linewidth=1.6)
+        side, offset = ("right", -5) if number > 0.8 * axes.get_xlim()[1] else ("left", 5)
+        text: dict[str, Any] = {"ha": side, "color": colour, "weight": "bold", "bbox": style.HALO}
+        place = {"xy": (number, 0), "xytext": (offset, 6 + 15 * step), "xycoords": ("data", "axes fraction")}
+        axes.annotate(f"round {number}", **place, **text, **style.POINTS)
     printed = [line for line in lines if line.paper_round is not None]
     for line in printed:
         axes.plot(line.paper_round, threshold, color=looks[line.name].colour, zorder=4, **style.DIAMOND)
-    keys = [style.key(_reached(*each), looks[each[0].name]) for each in zip(lines, means, firsts, strict=True)]
-    keys += [Line2D([], [], color=style.GREY, label="the paper's round", **style.DIAMOND)] if printed else []
+    keys = []
+    for line, mean, first in zip(lines, means, firsts, strict=True):
+        ours = NOT_RUN if not mean.rounds else "not reached" if first is None else f"round {first}"
+        paper = "" if line.paper_round is None else f" (paper: {line.paper_round})"
+        keys.append(style.key(f"{line.name}: {ours}{paper}", looks[line.name]))
+    keys += [style.mark("the paper's round", style.GREY, **style.DIAMOND)] if printed else []
     if keys:
         below = axes.transAxes + ScaledTranslation(0, -0.5, axes.figure.dpi_scale_trans)  # the axis and its name
         heading: dict[str, Any] = {"title": f"first round at {100 * threshold:g}%", "alignment": "left"}
         axes.legend(handles=keys, loc="upper left", bbox_to_anchor=(0, 0), bbox_transform=below, **heading)
-
-
-def _mark_firsts(axes: Any, firsts: Sequence[tuple[int, str]]) -> None:
-    """Draw dotted lines at these rounds; labels have different heights, because lines may be close together."""
-    for step, (number, colour) in enumerate(sorted(firsts)):
-        axes.axvline(number, color=colour, linestyle=":", linewidth=1.6)
-        late = number > 0.8 * axes.get_xlim()[1]
-        side, offset = ("right", -5) if late else ("left", 5)
-        text: dict[str, Any] = {"ha": side, "color": colour, "weight": "bold", "bbox": style.HALO}
-        place = {"xy": (number, 0), "xytext": (offset, 6 + 15 * step), "xycoords": ("data", "axes fraction")}
-        axes.annotate(f"round {number}", **place, **text, **style.POINTS)
-
-
-def _reached(line: Line, mean: MeanCurve, first: int | None) -> str:
-    ours = NOT_RUN if not mean.rounds else "not reached" if first is None else f"round {first}"
-    paper = "" if line.paper_round is None else f" (paper: {line.paper_round})"
-    return f"{line.name}: {ours}{paper}"

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -25,7 +24,8 @@ REAL = "open marks: real images instead of generated ones"
 def gains_figure(experiments: Sequence[Findings]) -> Figure:
     """A row for each method: a point for each clean experiment, and the mean of them with its 95 % interval.
 
-    Methods that give no images to clients are left out: they lose so much that their rows would squeeze the others.
+    Experiments of one dataset share a colour; each is a little lower than the one before, so that none hides. Methods
+    that give no images to clients are left out: they lose so much that their rows would squeeze the others.
     """
     found = [each for each in clean(experiments) if each.compared]
     rows = [name for name in USES if any(whole_difference(each, name) for each in found)]
@@ -37,7 +37,16 @@ def gains_figure(experiments: Sequence[Findings]) -> Figure:
         return figure
     looks = dict(zip(dict.fromkeys(each.dataset for each in found), zip(SHADES, MARKERS, strict=True), strict=False))
     for height, name in enumerate(rows):
-        _draw_row(axes, height, name, found, looks)
+        shown = [(each, difference) for each in found if (difference := whole_difference(each, name)) is not None]
+        for (each, difference), offset in zip(shown, np.linspace(*POINTS, len(shown)), strict=True):
+            colour, marker = looks[each.dataset]
+            fill = "white" if each.places_real_images else colour
+            axes.plot(difference.mean, height + offset, marker, color=colour, markerfacecolor=fill, markersize=5)
+        mean = mean_of_experiments(found, name)
+        if mean is not None and mean.interval is not None:
+            low, high = mean.interval
+            ends = [[mean.mean - low], [high - mean.mean]]
+            axes.errorbar(mean.mean, height + MEAN, xerr=ends, fmt="|", markersize=10, capsize=3, color=style.INK)
         axes.axhline(height + 0.5, **style.GRID)
     axes.axvline(0, color=style.INK, linewidth=0.8)
     axes.set_yticks(range(len(rows)), [name.replace(STEPS, ",\nequal steps") for name in rows])
@@ -45,30 +54,7 @@ def gains_figure(experiments: Sequence[Findings]) -> Figure:
     real = [REAL] if any(each.places_real_images for each in found) else []
     axes.set(xlabel="\n".join([GAIN, *real]), ylim=(len(rows) - 0.5, -0.5))
     axes.grid(axis="x", **style.GRID)
-    figure.legend(handles=_keys(looks), loc="outside lower center", ncols=len(looks) + 1)
+    keys = [style.mark(dataset, colour, marker=marker) for dataset, (colour, marker) in looks.items()]
+    keys.append(Line2D([], [], color=style.INK, marker="|", markersize=10, label="mean, 95 %"))
+    figure.legend(handles=keys, loc="outside lower center", ncols=len(looks) + 1)
     return figure
-
-
-def _draw_row(
-    axes: Any, height: int, name: str, found: Sequence[Findings], looks: Mapping[str, tuple[str, str]]
-) -> None:
-    """Experiments of one dataset share a colour; each is a little lower than the one before, so that none hides."""
-    shown = [(each, difference) for each in found if (difference := whole_difference(each, name)) is not None]
-    for (each, difference), offset in zip(shown, np.linspace(*POINTS, len(shown)), strict=True):
-        colour, marker = looks[each.dataset]
-        fill = "white" if each.places_real_images else colour
-        axes.plot(difference.mean, height + offset, marker, color=colour, markerfacecolor=fill, markersize=5)
-    mean = mean_of_experiments(found, name)
-    if mean is not None and mean.interval is not None:
-        low, high = mean.interval
-        whiskers = [[mean.mean - low], [high - mean.mean]]
-        axes.errorbar(mean.mean, height + MEAN, xerr=whiskers, fmt="|", markersize=10, capsize=3, color=style.INK)
-
-
-def _keys(looks: Mapping[str, tuple[str, str]]) -> list[Line2D]:
-    """Legend keys of the datasets, and of the mean."""
-    points = [
-        Line2D([], [], color=colour, marker=marker, linestyle="", label=dataset)
-        for dataset, (colour, marker) in looks.items()
-    ]
-    return [*points, Line2D([], [], color=style.INK, marker="|", markersize=10, label="mean, 95 %")]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 
@@ -12,13 +13,8 @@ from matplotlib.figure import Figure
 import fedeas
 from fedeas import Allocation, FedEAS, InputError
 from fedeas.runs import Measured
-from reproduction.artefacts import (
-    POLICIES_AT_EQUAL_BUDGET,
-    allocation_sheet,
-    convergence_sheet,
-    references_sheet,
-    sweep_sheet,
-)
+from reproduction import artefacts
+from reproduction.artefacts import POLICIES_AT_EQUAL_BUDGET
 from reproduction.figures.accuracy import Bar, Sweep, allocation_figure, budget_figure, removal_figure
 from reproduction.figures.counts import COUNT_FIGURES
 from reproduction.figures.curves import Line, convergence_figure, curves_figure
@@ -31,8 +27,7 @@ from reproduction.published import EXAMPLE, Setting, published, setting
 from reproduction.reproduction import Reproduction
 from reproduction.results import Results
 from reproduction.studies import PROTOCOLS, plan_of, study
-from reproduction.table_spec import Cell
-from reproduction.tables import Entry
+from reproduction.tables import Cell, Entry
 
 log = logging.getLogger(__name__)
 Draw = Callable[[Reproduction], Figure]
@@ -40,14 +35,14 @@ Draw = Callable[[Reproduction], Figure]
 
 def accuracy_at_equal_budget(book: Reproduction) -> Figure:
     """Fig. 1(b)."""
-    table = book.table(allocation_sheet(book.study))
+    table = book.table(artefacts.allocation_sheet(book.study))
     bars = [_bar(name, row[0]) for name, row in table.rows.items()]
     return allocation_figure(bars, book.study.named(f"Accuracy at equal budget, {table.columns[0]}"), book.study.window)
 
 
 def convergence(book: Reproduction) -> Figure:
     """Fig. 4, in the settings that were run; in both settings if none was run."""
-    sheet, panels = convergence_sheet(book.study), dict[str, list[Line]]()
+    sheet, panels = artefacts.convergence_sheet(book.study), dict[str, list[Line]]()
     for place, title in enumerate(sheet.columns):
         panels[book.study.named(title)] = [_line(name, row[place], book.results) for name, row in sheet.rows.items()]
     run = {title: lines for title, lines in panels.items() if any(line.curves for line in lines)}
@@ -56,28 +51,25 @@ def convergence(book: Reproduction) -> Figure:
 
 def accuracy_over_budgets(book: Reproduction) -> Figure:
     """Fig. 5(a)."""
-    table = book.table(sweep_sheet(book.study))
-    rows = table.rows
-    betas = [row for name, row in rows.items() if name.startswith("FedEAS")]
+    table = book.table(artefacts.sweep_sheet(book.study))
+    betas = [row for name, row in table.rows.items() if name.startswith("FedEAS")]
     totals = [int(row[0].ours.mean) for row in betas if row[0] is not None and row[0].ours is not None]
-    sweeps = [
-        Sweep(name, totals, [_bar(name, row[place]) for row in betas])
-        for name, place in (("FedEAS", 1), ("Uniform", 4))
-    ]
-    fedavg, full = (_bar(name, rows[name][1]) for name in ("FedAvg", "Full-Balance"))
+    places = {"FedEAS": 1, "Uniform": 4}
+    sweeps = [Sweep(name, totals, [_bar(name, row[place]) for row in betas]) for name, place in places.items()]
+    fedavg, full = (_bar(name, table.rows[name][1]) for name in ("FedAvg", "Full-Balance"))
     return budget_figure(sweeps, fedavg, full, table.title, book.study.window)
 
 
 def curves_at_equal_budget(book: Reproduction) -> Figure:
     """Accuracy over rounds of all policies that share a total, beyond the paper."""
-    sheet = references_sheet(book.study)
+    sheet = artefacts.references_sheet(book.study)
     lines = [_line(name, row[1], book.results, paper=False) for name, row in sheet.rows.items()]
     return curves_figure(lines, sheet.title)
 
 
 def accuracy_over_removal(book: Reproduction) -> Figure:
     """Whether accuracy follows the label imbalance that a policy removes, beyond the paper."""
-    table = book.table(references_sheet(book.study))
+    table = book.table(artefacts.references_sheet(book.study))
     removals = [
         (removed.ours.mean, _bar(name, reached))
         for name, (removed, reached, *_) in table.rows.items()
@@ -89,42 +81,30 @@ def accuracy_over_removal(book: Reproduction) -> Figure:
 def overview(results: Results) -> Figure:
     """Accuracy over budget and policy, under both protocols: the main settings that were run, or the first of them."""
     panels = {where.title: list(_spots(where, results)) for where in (setting(HEADLINE), setting(EXAMPLE))}
-    run = {title: spots for title, spots in panels.items() if any(spot.is_run for spot in spots)}
+    run = {title: spots for title, spots in panels.items() if any(spot.clean or spot.replayed for spot in spots)}
     return overview_figure(run or dict([*panels.items()][:1]), study("full").window)
 
 
 def _spots(where: Setting, results: Results) -> Iterator[Spot]:
-    """Policies by growing budget: none, FedEAS's for each beta that the paper has in this setting, and full balance."""
-    yield _spot(where, FEDAVG, "none", published().printed("fedavg", where), results)
-    for beta, methods in _budgets(where).items():
-        for method, number in methods:
-            yield _spot(where, method, f"β = {beta}", number, results)
-    yield _spot(where, FULL_BALANCE, "full", published().printed("full-balance", where), results)
+    """Policies by growing budget: none, FedEAS's for each beta that the paper has in this setting, and full balance.
 
-
-def _budgets(where: Setting) -> dict[Decimal, list[tuple[Method, Decimal | None]]]:
-    """The policies at FedEAS's total for each beta, with the paper's numbers; it sweeps beta in one setting only."""
-    sweep, usual = published().beta_sweep, published().totals.beta
-    rows = zip(sweep.beta, sweep.uniform, sweep.fedeas, strict=True) if where.id == EXAMPLE else ()
-    found: dict[Decimal, list[tuple[Method, Decimal | None]]] = {usual: []}
-    for beta, uniform, ours in rows:
+    The paper sweeps beta in one setting only. The number of images is for the paper's partition.
+    """
+    sweep, usual, budgets = published().beta_sweep, published().totals.beta, dict[Decimal, list[Method]]()
+    printed = {method: published().printed(method.name, where) for method in (*POLICIES_AT_EQUAL_BUDGET, FULL_BALANCE)}
+    for beta, even, ours in zip(sweep.beta, sweep.uniform, sweep.fedeas, strict=True) if where.id == EXAMPLE else ():
         budget = FedEAS(float(beta)).spec
-        even = Method(UNIFORM.title, policy=at_one_budget("uniform", budget))
-        found[beta] = [(even, uniform), (Method(FEDEAS.title, policy=budget), ours)]
-    found[usual] = [
-        (method, published().printed(method.name, where)) for method in POLICIES_AT_EQUAL_BUDGET if method != FEDAVG
-    ]
-    return dict(sorted(found.items()))
-
-
-def _spot(where: Setting, method: Method, budget: str, printed: Decimal | None, results: Results) -> Spot:
-    """A policy at a budget; the number of images is for the paper's partition."""
-    configs = {protocol: study("full", protocol).config(where, method) for protocol in PROTOCOLS}
-    found = {protocol: results.values([config], accuracy).values() for protocol, config in configs.items()}
-    ours = {key: Measured.of([each for each in values if each is not None]) for key, values in found.items()}
-    total = plan_of(configs["paper"]).total
-    label = f"{budget}\n{total:,}" if total else budget
-    return Spot(label, method.title, ours["clean"], ours["paper"], None if printed is None else float(printed))
+        budgets[beta] = [replace(UNIFORM, policy=at_one_budget("uniform", budget)), replace(FEDEAS, policy=budget)]
+        printed |= dict(zip(budgets[beta], (even, ours), strict=True))
+    budgets[usual] = [method for method in POLICIES_AT_EQUAL_BUDGET if method != FEDAVG]
+    places = [(f"β = {beta}", method) for beta in sorted(budgets) for method in budgets[beta]]
+    for place, method in (("none", FEDAVG), *places, ("full", FULL_BALANCE)):
+        runs = {protocol: study("full", protocol).config(where, method) for protocol in PROTOCOLS}
+        found = {protocol: results.values([run], accuracy).values() for protocol, run in runs.items()}
+        mean = {key: Measured.of([each for each in values if each is not None]) for key, values in found.items()}
+        total, paper = plan_of(runs["paper"]).total, printed[method]
+        label = f"{place}\n{total:,}" if total else place
+        yield Spot(label, method.title, mean["clean"], mean["paper"], None if paper is None else float(paper))
 
 
 RUN_FIGURES: dict[str, dict[str, Draw]] = {

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import groupby
 from typing import Any, NamedTuple
 
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 
 from fedeas.runs import Measured
-from reproduction.figures.style import DIAMOND, GRID, INK, PALE, WIDTH, Look, looks_by_name, new_figure, styled
+from reproduction.figures.style import DIAMOND, GRID, INK, PALE, WIDTH, Look, looks_by_name, mark, new_figure, styled
 
 CLEAN: dict[str, Any] = {"marker": "o", "markersize": 8}
 REPLAYED: dict[str, Any] = {"marker": "s", "markersize": 6, "alpha": 0.55}
@@ -27,31 +26,25 @@ class Spot(NamedTuple):
     replayed: Measured | None = None
     paper: float | None = None
 
-    @property
-    def is_run(self) -> bool:
-        """Whether there are runs of it."""
-        return self.clean is not None or self.replayed is not None
-
 
 @styled
 def overview_figure(panels: Mapping[str, Sequence[Spot]], window: str) -> Figure:
     """One panel for each setting; budgets grow from left to right, and policies of one budget are side by side."""
     figure = new_figure(WIDTH, 1.1 + 3.1 * len(panels))
     places = figure.subplots(len(panels), 1, squeeze=False)[:, 0]
-    every = [spot for spots in panels.values() for spot in spots if _is_known(spot)]
+    known = {title: [spot for spot in spots if spot[2:] != (None,) * 3] for title, spots in panels.items()}
+    every = [spot for spots in known.values() for spot in spots]
     looks = looks_by_name(spot.policy for spot in every)
-    for axes, (title, spots) in zip(places, panels.items(), strict=True):
+    for axes, (title, spots) in zip(places, known.items(), strict=True):
         axes.set_title(title)
         axes.set_ylabel(f"accuracy, %,\nmean of {window}")
-        _draw_budgets(axes, [spot for spot in spots if _is_known(spot)], looks)
-    names = [Line2D([], [], color=look.colour, marker="o", linestyle="", label=name) for name, look in looks.items()]
-    figure.legend(handles=_kind_keys(every), loc="outside upper left", ncols=3)
+        _draw_budgets(axes, spots, looks)
+    drawn = [any(each is not None for each in kind) for kind in zip(*(spot[2:] for spot in every), strict=True)]
+    kinds = [mark(name, INK, **look) for (name, look), there in zip(KINDS.items(), drawn, strict=False) if there]
+    names = [mark(name, look.colour, marker="o") for name, look in looks.items()]
+    figure.legend(handles=kinds, loc="outside upper left", ncols=3)
     figure.legend(handles=names, loc="outside lower center", ncols=4)
     return figure
-
-
-def _is_known(spot: Spot) -> bool:
-    return spot.is_run or spot.paper is not None
 
 
 def _draw_budgets(axes: Any, spots: Sequence[Spot], looks: Mapping[str, Look]) -> None:
@@ -62,8 +55,13 @@ def _draw_budgets(axes: Any, spots: Sequence[Spot], looks: Mapping[str, Look]) -
         if ticks:
             axes.axvline(place, color=PALE, linewidth=0.8)
         for spot in members:
-            place += 1
-            _draw_spot(axes, place, spot, looks[spot.policy].colour)
+            place, colour = place + 1, looks[spot.policy].colour
+            for offset, ours, kind in ((-APART, spot.clean, CLEAN), (0, spot.replayed, REPLAYED)):
+                if ours is not None:
+                    whiskers = {"capsize": 3, "elinewidth": 1.2, "linestyle": "", "color": colour}
+                    axes.errorbar(place + offset, ours.mean, ours.spread, **whiskers, **kind)
+            if spot.paper is not None:
+                axes.plot(place + APART, spot.paper, color=colour, **DIAMOND)
         ticks[place - (len(members) - 1) / 2] = budget
         place += 1
     axes.set_xticks(list(ticks), list(ticks.values()))
@@ -71,22 +69,3 @@ def _draw_budgets(axes: Any, spots: Sequence[Spot], looks: Mapping[str, Look]) -
     axes.set(xlabel="budget: FedEAS's β, and synthetic images on the paper's partition", xlim=(0, max(place, 1)))
     axes.margins(y=0.12)
     axes.grid(axis="y", **GRID)
-
-
-def _draw_spot(axes: Any, place: float, spot: Spot, colour: str) -> None:
-    for offset, ours, kind in ((-APART, spot.clean, CLEAN), (0, spot.replayed, REPLAYED)):
-        if ours is not None:
-            whiskers = {"capsize": 3, "elinewidth": 1.2, "linestyle": "", "color": colour}
-            axes.errorbar(place + offset, ours.mean, ours.spread, **whiskers, **kind)
-    if spot.paper is not None:
-        axes.plot(place + APART, spot.paper, color=colour, **DIAMOND)
-
-
-def _kind_keys(spots: Iterable[Spot]) -> list[Line2D]:
-    """Legend keys of the markers that are drawn."""
-    drawn = [any(each is not None for each in kind) for kind in zip(*(spot[2:] for spot in spots), strict=True)]
-    return [
-        Line2D([], [], color=INK, label=name, **{"linestyle": "", **look})
-        for (name, look), there in zip(KINDS.items(), drawn, strict=False)
-        if there
-    ]

@@ -25,7 +25,6 @@ USUAL = {
     "no-generation": GREY, "full-balance": VERMILLION, "uniform": ORANGE, "missing-only": GREEN, "fedeas": BLUE,
 }  # fmt: skip
 """The colours that belong to a policy in all figures; the library's figures use the same."""
-
 SPARE = (PURPLE, SKY, INK)
 DPI = 160
 FORMATS = ("png", "svg")
@@ -126,6 +125,11 @@ def looks_by_name(names: Iterable[str]) -> dict[str, Look]:
 def key(name: str, look: Look) -> Line2D:
     """A method's line in a legend."""
     return Line2D([], [], color=look.colour, linestyle=look.dash, label=name)
+
+
+def mark(name: str, colour: str, **look: Any) -> Line2D:
+    """A marker in a legend."""
+    return Line2D([], [], color=colour, label=name, **{"linestyle": "", **look})
 
 
 def say_not_run(axes: Any, bare: bool = True) -> None:
