@@ -10,12 +10,11 @@ from typing import NamedTuple
 
 from fedeas.runs import Difference, Verdict
 from reproduction.beyond import BALANCED_TITLE, LARGEST, WHOLE
-from reproduction.findings import BALANCED, EQUAL_STEPS, LEGEND, NOTHING, Compared, Findings, marked, verdict_among
+from reproduction.findings import BALANCED, EQUAL_STEPS, LEGEND, NOTHING, Compared, Findings, marked
 from reproduction.methods import FEDAVG
 from reproduction.text import fixed, listed, markdown_table, signed
 
-STEPS = f", {EQUAL_STEPS}"
-"""Ends the name of a method that is compared at equal steps."""
+STEPS = f", {EQUAL_STEPS}"  # ends the name of a method that is compared at equal steps
 
 
 class Question(NamedTuple):
@@ -27,9 +26,7 @@ class Question(NamedTuple):
     if_higher: str
 
 
-FITTING = ("Pool to the mean", LARGEST)
-"""The pools that are just large enough for every client."""
-
+FITTING = ("Pool to the mean", LARGEST)  # the pools that are just large enough for every client
 QUESTIONS = (
     Question(
         "If each client has its own images: is an allocation needed, not equal numbers?", ("Uniform",), "Yes", "No"
@@ -43,16 +40,12 @@ QUESTIONS = (
     Question("Also with equally many training steps?", (f"{WHOLE}{STEPS}",), "No", "Yes"),
 )
 METHODS = tuple(name for question in QUESTIONS for name in question.methods)
-USES = tuple(name for name in METHODS if not name.startswith(FEDAVG.title))
-"""The methods that give images to clients."""
+USES = tuple(name for name in METHODS if not name.startswith(FEDAVG.title))  # the methods that give images to clients
 NOT_SHOWN = "Not shown"
 MIXED = "It depends"
 
-GOAL = 1.0
-"""Points of accuracy that another use of the images should gain at least."""
-
-FEW = 2
-"""As many experiments are named in an answer; more are counted."""
+GOAL = 1.0  # points of accuracy that another use of the images should gain at least
+FEW = 2  # as many experiments are named in an answer; more are counted
 
 
 class Overall(NamedTuple):
@@ -75,7 +68,8 @@ def overall(found: Findings) -> dict[str, Overall]:
         values = [each.by_seed for each in comparisons_of(found, name)]
         if (difference := mean_of(values)) is not None:
             complete = len(values) == len(tables) and difference.seeds >= found.planned_seeds
-            verdict = verdict_among(len(planned) + bool(found.tried), difference, complete)
+            among = len(planned) + bool(found.tried)
+            verdict = difference.verdict_among(among) if complete else Verdict.UNFINISHED
             means[name] = Overall(difference, verdict, len(values))
     return means
 
@@ -103,9 +97,21 @@ def comparisons_of(found: Findings, name: str) -> list[Compared]:
 
 
 def answer(question: Question, experiments: Sequence[Findings]) -> str:
-    """The answer in short, and below it, in a list, what each method of the question shows."""
+    """What some experiment shows while none shows the opposite, be it at one budget; with their number if few do.
+
+    Below it, in a list, is what each method of the question shows.
+    """
     evidence = [text for method in question.methods if (text := _evidence(method, experiments))]
-    return "\n  - ".join([f"**{_short(question, experiments)}**", *evidence])
+    lower, higher = (_shown(question.methods, experiments, verdict) for verdict in (Verdict.LOWER, Verdict.HIGHER))
+    word, (whole, _) = (question.if_lower, lower) if any(lower) else (question.if_higher, higher)
+    judged = len(_judged(question.methods, experiments))
+    if any(lower) == any(higher):
+        word = MIXED if any(lower) else NOT_SHOWN
+    elif not whole:
+        word += ", at single budgets only"
+    elif 2 * len(whole) <= judged:
+        word += f", in {len(whole)} of {judged} experiments; not shown in the others"
+    return "\n  - ".join([f"**{word}**", *evidence])
 
 
 def goal(experiments: Sequence[Findings]) -> str:
@@ -124,19 +130,6 @@ def goal(experiments: Sequence[Findings]) -> str:
             told.append("{}: {} with all steps, {} with equal ones, so {}".format(where, *means))
         lines.append("; ".join(told))
     return "\n  - ".join(["**Yes**" if lines else f"**{NOT_SHOWN}**", *lines])
-
-
-def _short(question: Question, experiments: Sequence[Findings]) -> str:
-    """What some experiment shows while none shows the opposite, be it at one budget; with their number if few do."""
-    lower, higher = (_shown(question.methods, experiments, verdict) for verdict in (Verdict.LOWER, Verdict.HIGHER))
-    if any(lower) == any(higher):
-        return MIXED if any(lower) else NOT_SHOWN
-    word, (whole, _) = (question.if_lower, lower) if any(lower) else (question.if_higher, higher)
-    judged = len(_judged(question.methods, experiments))
-    if not whole:
-        return f"{word}, at single budgets only"
-    few = f", in {len(whole)} of {judged} experiments; not shown in the others"
-    return word if 2 * len(whole) > judged else word + few
 
 
 def _shown(methods: Sequence[str], experiments: Sequence[Findings], verdict: Verdict) -> tuple[list[str], list[str]]:

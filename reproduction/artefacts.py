@@ -9,7 +9,7 @@ from decimal import Decimal
 from fedeas import FedEAS
 from fedeas.config import RunConfig
 from reproduction import measures
-from reproduction.beyond import beyond_sheets
+from reproduction.beyond import sheets_in
 from reproduction.measures import Measure
 from reproduction.methods import (
     ABLATION,
@@ -66,13 +66,11 @@ def peak_sheet(study: Study) -> Sheet:
 
 def _methods_by_settings(study: Study, title: str, measure: Measure, printed: dict[str, Row], note: str = "") -> Sheet:
     rows: Rows = {}
-    for name, method in METHODS.items():
-        numbers = {where: published().printed(name, where, printed) for where in study.settings}
-        rows[method.title] = tuple(
-            None if number is None else _cell(study, where, method, measure, number)  # the paper leaves it out
-            for where, number in numbers.items()
-        )
-    columns = tuple(study.title(where) for where in study.settings)
+    for name, method in METHODS.items():  # without the cells that the paper leaves out
+        numbers = [(where, published().printed(name, where, printed)) for where in study.settings]
+        cells = [None if number is None else _cell(study, where, method, measure, number) for where, number in numbers]
+        rows[method.title] = tuple(cells)
+    columns = tuple(map(study.title, study.settings))
     return Sheet(study.named(title), columns, rows, ranked=columns, aside=(FULL_BALANCE.title,), note=note)
 
 
@@ -94,18 +92,12 @@ def sweep_sheet(study: Study) -> Sheet:
         even = study.config(where, Method(f"Uniform {beta}", policy=at_one_budget("uniform", budget)))
         ours = (sweep.fedeas, sweep.fedeas_gain, sweep.fedeas_eta)
         uniform = (sweep.uniform, sweep.uniform_gain, sweep.uniform_eta)
-        rows[f"FedEAS, beta = {beta}"] = (
-            placed(own, study.printed(sweep.total[place])),
-            *gains(own, [row[place] for row in ours]),
-            *gains(even, [row[place] for row in uniform]),
-        )
+        both = (*gains(own, [row[place] for row in ours]), *gains(even, [row[place] for row in uniform]))
+        rows[f"FedEAS, beta = {beta}"] = (placed(own, study.printed(sweep.total[place])), *both)
     full = study.config(where, FULL_BALANCE)
-    printed_full = (sweep.full_balance, sweep.full_balance_gain, sweep.full_balance_eta)
-    rows["Full-Balance"] = (
-        placed(full, study.printed(sweep.full_balance_total)),
-        *gains(full, printed_full),
-        *[None] * 3,
-    )
+    most = placed(full, study.printed(sweep.full_balance_total))
+    numbers = (sweep.full_balance, sweep.full_balance_gain, sweep.full_balance_eta)
+    rows["Full-Balance"] = (most, *gains(full, numbers), *[None] * 3)
     rows["FedAvg"] = (None, _accuracy(base, study.printed(sweep.fedavg)), *[None] * 5)
     level = study.level
     columns = ("samples", level, "gain", "eta", f"Uniform, {level}", "Uniform gain", "Uniform eta")
@@ -357,7 +349,11 @@ ARTEFACTS = [
 
 
 EXPERIMENTS = [
-    Artefact("beyond", "policies, losses and shared pools with as many images as FedEAS", beyond_sheets),
+    Artefact(
+        "beyond",
+        "policies, losses and shared pools with as many images as FedEAS",
+        lambda study: [each for where in study.beyond for each in sheets_in(study, where)],
+    ),
 ]
 """Experiments of our own, which ``all`` leaves out."""
 

@@ -86,16 +86,9 @@ EVERYWHERE = frozenset(
 POOLS_CONTROL = frozenset({"FedEAS", "Pool to the mean", WHOLE, LARGEST})
 """The methods that are also compared at equal work: clients of a pool have more images, and so take more steps."""
 
-CONTROL = POOLS_CONTROL | {"FedAvg", "KL"}
-"""The methods that are compared so in the first setting."""
-
+CONTROL = POOLS_CONTROL | {"FedAvg", "KL"}  # the methods that are compared so in the first setting
 BALANCED_CONTROL = frozenset(f"{title}, {BALANCED_TITLE}" for title in ("FedAvg", "FedEAS", "KL", "Pool to the mean"))
 """The methods that are compared so at the middle budget alone."""
-
-
-def beyond_sheets(study: Study) -> list[Sheet]:
-    """The tables of all settings that the profile compares in."""
-    return [sheet for where in study.beyond for sheet in sheets_in(study, where)]
 
 
 class Comparison(NamedTuple):
@@ -136,26 +129,23 @@ def comparisons_in(study: Study, where: Setting) -> list[Comparison]:
 
 def sheets_in(study: Study, where: Setting) -> list[Sheet]:
     """A table for each comparison in a setting."""
-    return [_sheet(study, where, each) for each in comparisons_in(study, where)]
-
-
-def _sheet(study: Study, where: Setting, compared: Comparison) -> Sheet:
-    how = f", {study.profile.equal_steps[where.id]} steps for each client and round" if compared.equal_steps else ""
-    base = compared.runs[FEDEAS.title]
     columns = (
         "images made", "placed", "imbalance removed, %", study.level, "minus FedEAS, points", "final, %", "steps",
     )  # fmt: skip
-    rows: Rows = {
-        title: (
-            generated(run), placed(run), imbalance_removed(run), Cell((run,), accuracy), minus(run, base),
-            Cell((run,), final), Cell((run,), steps, None, 0),
-        )
-        for title, run in compared.runs.items()
-    }  # fmt: skip
-    title = study.heading(f"The images of FedEAS with beta = {compared.beta:g}{how}", where)
-    notes = [f"FedEAS's images are {100 * plan_of(base).summary.synthetic_share:.0f} % of the data that it trains on."]
-    notes += ["An image of a pool is made once and placed at many clients."]
-    if study.profile.places_real_images:
-        notes += ["Images made are the different real images that a method uses."]
-    notes += dict.fromkeys(about for name, about in ASIDE.items() if name in compared.runs)
-    return Sheet(title, columns, rows, ranked=(study.level,), aside=tuple(ASIDE), note=" ".join(notes), by_method=True)
+    sheets, level = list[Sheet](), (study.level,)
+    for beta, equal_steps, runs in comparisons_in(study, where):
+        how = f", {study.profile.equal_steps[where.id]} steps for each client and round" if equal_steps else ""
+        rows: Rows = {}
+        for title, run in runs.items():
+            images = (generated(run), placed(run), imbalance_removed(run))
+            reached = (Cell((run,), accuracy), minus(run, runs[FEDEAS.title]), Cell((run,), final))
+            rows[title] = (*images, *reached, Cell((run,), steps, None, 0))
+        share = 100 * plan_of(runs[FEDEAS.title]).summary.synthetic_share
+        notes = [f"FedEAS's images are {share:.0f} % of the data that it trains on."]
+        notes += ["An image of a pool is made once and placed at many clients."]
+        if study.profile.places_real_images:
+            notes += ["Images made are the different real images that a method uses."]
+        notes += dict.fromkeys(about for name, about in ASIDE.items() if name in runs)
+        title = study.heading(f"The images of FedEAS with beta = {beta:g}{how}", where)
+        sheets.append(Sheet(title, columns, rows, level, tuple(ASIDE), " ".join(notes), by_method=True))
+    return sheets

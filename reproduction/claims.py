@@ -85,8 +85,16 @@ def count_claims(slow: bool = False) -> list[Claim]:
         why = "" if next(letter) == number else "the tables fill only classes below the client's mean"
         total = literal.allocate(where.counts()).total
         claims.append(Claim("Eq. (gen) to the letter", f"{literal.spec}, {where.title}", "Table 1", number, total, why))
-    more = _from_counts("Not printed, recorded with the partition", recorded().facts)
-    return [*claims, *(replace(claim, is_printed=False) for claim in more), *_partitions(slow)]
+    more = list(_from_counts("Not printed, recorded with the partition", recorded().facts))
+    # Partitions drawn again must equal the shipped counts, after the recorded number of draws.
+    group = "Draws until the shipped partition comes out"
+    for setting, draws in zip(published().settings, recorded().draws, strict=True):
+        if slow or draws <= QUICK_DRAWS:
+            drawn = fedeas.partition(setting.config, images=False)
+            same = np.array_equal(drawn.counts.n, setting.counts().n)
+            ours = drawn.partition.recipe["draws"] if same else 0
+            more.append(Claim(group, setting.title, "-", Decimal(draws), ours))
+    return [*claims, *(replace(claim, is_printed=False) for claim in more)]
 
 
 def _efficiency(where: str, accuracy: Decimal, policy: FedEAS | FullBalance, eta: Decimal) -> Claim:
@@ -116,17 +124,6 @@ def _from_counts(group: str, facts: tuple[Fact, ...]) -> Iterator[Claim]:
     numbers = _numbers_of(example_counts())
     for fact in facts:
         yield Claim(group, fact.says, fact.where or "-", fact.value, numbers[fact.id](), fact.disagrees)
-
-
-def _partitions(slow: bool) -> Iterator[Claim]:
-    """Redraw the partitions: they must equal the shipped counts, after the recorded number of draws."""
-    for setting, draws in zip(published().settings, recorded().draws, strict=True):
-        if slow or draws <= QUICK_DRAWS:
-            drawn = fedeas.partition(setting.config, images=False)
-            same = np.array_equal(drawn.counts.n, setting.counts().n)
-            ours = drawn.partition.recipe["draws"] if same else 0
-            group = "Draws until the shipped partition comes out"
-            yield Claim(group, setting.title, "-", Decimal(draws), ours, is_printed=False)
 
 
 def _cells(row: Row) -> Iterator[tuple[Setting, Decimal]]:

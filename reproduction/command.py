@@ -59,7 +59,6 @@ HELP = "Make the missing runs of an artefact, then show and write its tables.\n\
     f"{name}: {title}" for name, title in TITLES.items()
 )
 DASH = "–"
-NOT_MEASURED = "Where minutes were not measured, as on a CPU, the command says how long it will take when it starts."
 
 app = typer.Typer(
     add_completion=False,
@@ -118,7 +117,7 @@ def command(
     folder = out if only_show else made_folder(out or Path("reproduced"))
     if not only_show:
         done.train(places, minutes, progress, say)
-    if not done.is_fruitless:
+    if not done.outcomes or any(outcome.run is not None for outcome in done.outcomes):
         _print_tables(done, as_markdown)
         if folder is not None:
             done.write(folder, say)
@@ -211,7 +210,8 @@ def estimate_table(done: Reproduction) -> Table:
         time = "not measured" if left.minutes is None else f"{left.minutes:,.0f}"
         table.add_row(name, f"{runs:,}", f"{left.runs:,}", f"{left.images:,}", time)
     notes = [done.study.says]
-    notes += [NOT_MEASURED] if any(left.minutes is None for _, _, left in costs) else []
+    unknown = "Where minutes were not measured, as on a CPU, the command says how long it will take when it starts."
+    notes += [unknown] if any(left.minutes is None for _, _, left in costs) else []
     notes.append("Images are counted as if the bank were empty.")
     if any(left.minutes for _, _, left in costs):
         notes.append(f"Minutes are for one {speeds()['machine']}, from speeds measured on it.")

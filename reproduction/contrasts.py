@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import product
 from typing import NamedTuple
 
 from fedeas.runs import Difference
@@ -68,39 +69,30 @@ def _complete(found: Findings, budgets: Sequence[Mapping[int, float]]) -> Differ
 def contrasts_markdown(experiments: Sequence[Findings]) -> str:
     """What one choice adds over experiments, and below it the side questions, which were asked in single ones."""
     tables, experiments = list[str](), clean(experiments)
-    if rows := [row for contrast in CONTRASTS if (row := _row(contrast, experiments))]:
+    rows, sides = list[list[str]](), list[list[str]]()
+    for contrast in CONTRASTS:
+        found = {each.title: of for each in experiments if (of := contrast_in(each, contrast)) is not None}
+        if ordered := sorted(found, key=lambda title: found[title].mean):
+            mean = mean_cell(Difference.of([each.mean for each in found.values()]))
+            ends = [f"{mean_cell(found[title])}, {title}" for title in (ordered[0], ordered[-1])]
+            rows.append([", instead of ".join(contrast), str(len(found)), mean, *ends])
+    for contrast, each in product(SIDE, experiments):
+        single = {table: _complete(each, [by_seed]) for table, by_seed in by_budget(each, contrast).items()}
+        if cells := [f"{cell} at {table}" for table, of in single.items() if (cell := mean_cell(of))]:
+            mean = mean_cell(contrast_in(each, contrast))
+            sides.append([", instead of ".join(contrast), each.title, mean, "; ".join(cells)])
+    if rows:
         heads = ("method", "experiments", "mean over experiments (95 %)", "lowest", "highest")
         about = (
             "Differences in points of accuracy under the clean protocol, each the mean over all budgets. In brackets "
             "is the 95 % interval: of the mean, with experiments as units; of one experiment, with seeds as units."
         )
         tables += [markdown_table(heads, rows), about]
-    if rows := [row for contrast in SIDE for found in experiments if (row := _side_row(contrast, found))]:
+    if sides:
         heads = ("method", "experiment", "mean over budgets (95 %)", "at single budgets (95 %)")
         about = (
             "Differences in points of accuracy under the clean protocol. Intervals have seeds as units, and each is "
             "taken alone. A budget is shown once all its seeds have been run, the mean once all budgets have been."
         )
-        tables += [markdown_table(heads, rows), about]
+        tables += [markdown_table(heads, sides), about]
     return "\n\n".join(tables or [NOTHING])
-
-
-def _row(contrast: Contrast, experiments: Sequence[Findings]) -> list[str]:
-    """The mean of a contrast over experiments, and its lowest and highest experiment."""
-    found = {each.title: difference for each in experiments if (difference := contrast_in(each, contrast)) is not None}
-    if not found:
-        return []
-    overall = Difference.of([each.mean for each in found.values()])
-    ordered = sorted(found, key=lambda title: found[title].mean)
-    ends = [f"{mean_cell(found[title])}, {title}" for title in (ordered[0], ordered[-1])]
-    return [", instead of ".join(contrast), str(len(found)), mean_cell(overall), *ends]
-
-
-def _side_row(contrast: Contrast, found: Findings) -> list[str]:
-    """The mean of a contrast over all budgets of an experiment, and each budget that has all seeds."""
-    budgets = {table: _complete(found, [by_seed]) for table, by_seed in by_budget(found, contrast).items()}
-    cells = {table: cell for table, difference in budgets.items() if (cell := mean_cell(difference))}
-    if not cells:
-        return []
-    each = "; ".join(f"{cell} at {table}" for table, cell in cells.items())
-    return [", instead of ".join(contrast), found.title, mean_cell(contrast_in(found, contrast)), each]

@@ -31,7 +31,15 @@ def economies_markdown(results: Results) -> str:
     A last table compares pools of smaller budgets with FedEAS at its largest.
     """
     studies = [study(profile, protocol) for profile, protocol in EXPERIMENTS if protocol == "clean"]
-    tables = [f"**{each.title(each.beyond[0])}**\n\n{markdown_table(HEADS, _rows(each, results))}" for each in studies]
+    tables = list[str]()
+    for each in studies:
+        rows = list[list[str]]()
+        for compared in (one for one in comparisons_in(each, each.beyond[0]) if not one.equal_steps):
+            base, pool = (compared.runs[title] for title in (FEDEAS.title, WHOLE))
+            gained = mean_cell(Difference.of(_values(results, gain, pool, base)))
+            rows.append([f"{compared.beta:g}", FEDEAS.title, *_costs_and_worth(base, results), ""])
+            rows.append([f"{compared.beta:g}", WHOLE, *_costs_and_worth(pool, results), gained])
+        tables.append(f"**{each.title(each.beyond[0])}**\n\n{markdown_table(HEADS, rows)}")
     about = (
         f"In brackets: the seconds that one {speeds()['machine']} takes to make the images, where that was measured, "
         "and the size of those that are placed, as uncompressed bytes. A server that makes the images sends these; a "
@@ -39,15 +47,6 @@ def economies_markdown(results: Results) -> str:
     )
     with_less = markdown_table(HEADS_WITH_LESS, [row for each in studies for row in _rows_with_less(each, results)])
     return "\n\n".join([*tables, about, "**A pool of a smaller budget beside FedEAS at its largest**", with_less])
-
-
-def _rows(chosen: Study, results: Results) -> Iterator[list[str]]:
-    for compared in comparisons_in(chosen, chosen.beyond[0]):
-        if not compared.equal_steps:
-            base, pool = (compared.runs[title] for title in (FEDEAS.title, WHOLE))
-            gained = mean_cell(Difference.of(_values(results, gain, pool, base)))
-            yield [f"{compared.beta:g}", FEDEAS.title, *_costs_and_worth(base, results), ""]
-            yield [f"{compared.beta:g}", WHOLE, *_costs_and_worth(pool, results), gained]
 
 
 def _rows_with_less(chosen: Study, results: Results) -> Iterator[list[str]]:

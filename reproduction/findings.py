@@ -142,20 +142,18 @@ class Findings:
 
 
 def _compared(seeds: int, results: Results, pairs: Iterable[tuple[Comparison, str]], among: int) -> Iterator[Compared]:
-    """These methods against FedEAS, where both have been run; verdicts are among so many comparisons."""
+    """These methods against FedEAS, where both have been run; verdicts are among so many planned comparisons.
+
+    A verdict needs all seeds: who looks earlier sees more by chance.
+    """
     for each, title in pairs:
         runs = [each.runs[title], each.runs[FEDEAS.title]]
         by_seed = {seed: value for seed, value in results.values(runs, gain).items() if value is not None}
         if (found := Difference.of(list(by_seed.values()))) is not None:
             both = [results.values([run], steps).values() for run in runs]  # not a number if a seed did not record them
             work, base = (mean(math.nan if value is None else value for value in values) for values in both)
-            verdict = verdict_among(among, found, len(by_seed) >= seeds)
+            verdict = found.verdict_among(among) if len(by_seed) >= seeds else Verdict.UNFINISHED
             yield Compared(_name(each), title, found, verdict, work / base, by_seed)
-
-
-def verdict_among(comparisons: int, difference: Difference, complete: bool) -> Verdict:
-    """A verdict among all planned comparisons, once all runs are there: who looks earlier sees more by chance."""
-    return difference.verdict_among(comparisons) if complete else Verdict.UNFINISHED
 
 
 def findings_of(chosen: Study, results: Results) -> list[Findings]:

@@ -7,12 +7,11 @@ from statistics import mean
 
 from fedeas.runs import Difference, Measured, Verdict
 from reproduction.artefacts import POLICIES_AT_EQUAL_BUDGET
-from reproduction.ledger import View, published_gap
+from reproduction.ledger import View, contains, difference_text, published_gap
 from reproduction.measures import steps
 from reproduction.methods import FEDAVG, FEDEAS, MISSING_ONLY, UNIFORM
 from reproduction.profiles import HEADLINE
 from reproduction.published import published, setting
-from reproduction.standings import contains, difference_text
 from reproduction.studies import PROTOCOLS, Protocol, plan_of
 from reproduction.text import listed, signed
 
@@ -34,11 +33,11 @@ def headline(view: View) -> str:
         return f"> FedEAS has not been run on {WHERE.title}."
     config = view.study.config(WHERE, FEDEAS)
     plan = plan_of(config)
+    share = f"which are {100 * plan.summary.synthetic_share:.0f} % of the training data at {plan.allocation.policy}"
     said = [
-        f"On {WHERE.title}, under the {view.protocol} protocol, FedEAS reaches {fedeas.text(2)} % (n = {fedeas.seeds}) with {plan.total:,} "
-        f"synthetic images, which are {100 * plan.summary.synthetic_share:.0f} % of the training data at "
-        f"{plan.allocation.policy}. This is the accuracy in {view.study.window}: mean ± standard deviation over n "
-        "seeds."
+        f"On {WHERE.title}, under the {view.protocol} protocol, FedEAS reaches {fedeas.text(2)} % (n = {fedeas.seeds}) "
+        f"with {plan.total:,} synthetic images, {share}. This is the accuracy in {view.study.window}: mean ± standard "
+        "deviation over n seeds."
     ]
     if fedavg is not None:
         own, other = (view.values(WHERE, method, measure=steps).values() for method in (FEDAVG, FEDEAS))
@@ -93,11 +92,8 @@ def _reproduced(inside: Mapping[Protocol, bool | None]) -> str:
     """
     places = {False: "outside", True: "inside"}
     found = {where: [name for name, each in inside.items() if each is answer] for answer, where in places.items()}
-    parts = [
-        f"{where} our interval under the {listed(names)} protocol{'s' * (len(names) > 1)}"
-        for where, names in found.items()
-        if names
-    ]
+    sides = [(where, listed(names), "s" * (len(names) > 1)) for where, names in found.items() if names]
+    parts = [f"{where} our interval under the {names} protocol{plural}" for where, names, plural in sides]
     if not parts:
         return "With one seed there is no interval, so this does not show whether we reproduce it."
     return f"The paper's number is {listed(parts)}" + ("." if found["inside"] else ": we do not reproduce it.")

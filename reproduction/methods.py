@@ -9,8 +9,7 @@ from typing import Literal
 from fedeas import FedEAS
 
 NO_GENERATION = "no-generation"
-BUDGET = "{budget}"
-"""Placeholder for the profile's FedEAS policy, whose total the other policies match."""
+BUDGET = "{budget}"  # placeholder for the profile's FedEAS policy, whose total the other policies match
 
 
 @dataclass(frozen=True)

@@ -11,9 +11,7 @@ from reproduction.published import published
 
 Precision = Literal["fp32", "tf32", "bf16"]
 
-HELD_OUT = "held-out"
-"""The generator that gives real images which were held out."""
-
+HELD_OUT = "held-out"  # the generator that gives real images which were held out
 PAPERS_BUDGET = FedEAS(float(published().totals.beta)).spec
 
 
@@ -39,9 +37,7 @@ STARTS = {
 
 OTHER = {"cifar10": "cifar100", "cifar100": "cifar10"}
 
-HEADLINE = "c10-k100-a0.1"
-"""The setting in which all policies are compared, including those beyond the paper."""
-
+HEADLINE = "c10-k100-a0.1"  # the setting in which all policies are compared, including those beyond the paper
 MAIN = ("c10-k20-a0.1", HEADLINE)
 
 

@@ -15,9 +15,7 @@ from reproduction.findings import ALLOCATIONS, BALANCED, POOLS, Findings
 from reproduction.methods import FEDEAS
 from reproduction.text import listed, markdown_table
 
-NEED_COUNTS = ("pool", "greedy", "kl")
-"""The policies for which clients must reveal their label counts."""
-
+NEED_COUNTS = ("pool", "greedy", "kl")  # the policies for which clients must reveal their label counts
 ENDS = ((0, "smallest"), (-1, "largest"))
 
 
@@ -70,19 +68,15 @@ class Advice(NamedTuple):
         if names[0] == "pool":
             told.append("clients of a pool have more images than those of fedeas, and so train for more steps")
         if telling := [name for name in names if name in NEED_COUNTS]:
-            told.append(
-                f"for {listed(telling)} the server needs the label counts of all clients, for fedeas it does not"
-            )
+            needs = "the server needs the label counts of all clients"
+            told.append(f"for {listed(telling)} {needs}, for fedeas it does not")
         return told
 
 
 def advice_of(experiments: Sequence[Findings]) -> Advice:
     """What these experiments recommend together."""
-    return Advice(
-        server=_recommended(experiments, POOLS),
-        clients=_recommended(experiments, ALLOCATIONS),
-        loss=_evidence(experiments, BALANCED_TITLE, BALANCED),
-    )
+    policies = [_recommended(experiments, each) for each in (POOLS, ALLOCATIONS)]
+    return Advice(*policies, loss=_evidence(experiments, BALANCED_TITLE, BALANCED))
 
 
 def _recommended(experiments: Sequence[Findings], policies: Mapping[str, str]) -> Shown:

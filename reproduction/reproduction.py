@@ -32,8 +32,7 @@ RUNS, RESULTS = Path("runs"), Path(__file__).parent / "results"
 TIMED = "wall-clock"  # the artefact whose runs must not share images
 WRITERS = {"md": markdown, "csv": comma_separated, "tex": latex}
 CLIENT_STATE = ("scaffold", "moon")
-LEAST_SECONDS = 60.0
-"""With less time left, no further run is started, unless the one before took less than half of it."""
+LEAST_SECONDS = 60.0  # with less time left, no further run is started, unless the one before took less than half of it
 
 
 @dataclass(frozen=True)
@@ -124,11 +123,6 @@ class Reproduction:
     def missing(self, artefacts: Sequence[Artefact] = ()) -> list[RunConfig]:
         """Those of them that are not finished."""
         return [config for config in self.configs(artefacts) if not self.results.has(config)]
-
-    @property
-    def is_fruitless(self) -> bool:
-        """Whether runs were started and all of them failed."""
-        return bool(self.outcomes) and all(outcome.run is None for outcome in self.outcomes)
 
     def check_pattern(self) -> None:
         """Refuse a pattern that matches no run, and show the labels that are most similar."""

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from functools import cached_property
-from typing import Any, Literal
+from typing import Literal
 
 from fedeas import InputError, RunPlan
 from fedeas.config import RunConfig, checked_config
@@ -14,9 +14,7 @@ from reproduction.profiles import FULL, HELD_OUT, OTHER, PROFILES, SCRATCH, STAR
 from reproduction.published import Setting, setting
 
 Protocol = Literal["paper", "clean"]
-PROTOCOLS: tuple[Protocol, ...] = ("clean", "paper")
-"""The more trustworthy one first."""
-
+PROTOCOLS: tuple[Protocol, ...] = ("clean", "paper")  # the more trustworthy one first
 HELD_OUT_IMAGES = {"digits": 200}
 """Training images that are held out if a study compares with real images, for datasets with fewer than CIFAR's."""
 
@@ -43,6 +41,7 @@ class Study:
     start: str = FULL.start
     precision: Precision | None = None
     redraw: bool = False
+    _configs: dict[tuple[Setting, Method], RunConfig] = field(default_factory=dict, init=False, compare=False)
 
     @cached_property
     def settings(self) -> list[Setting]:
@@ -111,13 +110,9 @@ class Study:
             self._configs[where, method] = self._new_config(where, method)
         return self._configs[where, method]
 
-    @cached_property
-    def _configs(self) -> dict[tuple[Setting, Method], RunConfig]:
-        return {}
-
     def _new_config(self, where: Setting, method: Method) -> RunConfig:
         profile, data = self.profile, {"dataset": self.profile.dataset or where.dataset, "protocol": self.protocol}
-        policy = method.policy.format(budget=profile.budget)
+        policy, clients = method.policy.format(budget=profile.budget), profile.clients.get(where.clients, where.clients)
         generator = method.generator.format(generator=profile.generator, other=profile.other_generator)
         # The name leaves out what all runs of the profile have, so that runs that are the same have one name.
         named = replace(method, policy=policy, held_out=method.held_out and not profile.held_out)
@@ -126,15 +121,20 @@ class Study:
             named = replace(named, generator="")
         elif profile.generator != usual:
             named = replace(named, generator=generator)
-        own = f"{profile.dataset}-k{self._clients(where)}-a{where.alpha}" if profile.dataset else where.id
+        own = f"{profile.dataset}-k{clients}-a{where.alpha}" if profile.dataset else where.id
         apart = HELD_OUT_IMAGES.get(profile.dataset, 10_000) if method.held_out else 0
         participation = float(where.participation)
         train: dict[str, object] = {**profile.train, "sampling": method.sampling}
         train |= {"loss": method.loss} if method.loss else {}
         train |= {"steps": profile.equal_steps[where.id]} if method.equal_steps else {}
+        scheme = "paper" if self.protocol == "paper" else "dirichlet"
+        partition: dict[str, object] = {"scheme": scheme, "clients": clients, "redraw": self.redraw}
+        partition["alpha"] = float(where.alpha)
         if method.central:
+            if self.protocol == "paper":
+                raise InputError("central training needs the clean protocol; the paper's tests on parts of its clients")
             train["epochs"] = max(1, round(profile.train["epochs"] * participation))
-            participation = 1.0
+            partition, participation = {"scheme": "iid", "clients": 1}, 1.0
         model = {"name": "small-cnn"}
         if not profile.dataset:
             stem, weights, _ = STARTS[self.start]
@@ -146,25 +146,13 @@ class Study:
                 "generator": generator,
                 "algorithm": profile.algorithms.get(method.algorithm, method.algorithm),
                 "data": {**data, "held_out": profile.held_out or apart},
-                "partition": self._partition(where, method),
+                "partition": partition,
                 "model": model,
                 "train": train,
                 "rounds": {"total": profile.rounds, "participation": participation},
                 "engine": {"precision": self.precision or profile.precision},
             }
         )
-
-    def _partition(self, where: Setting, method: Method) -> dict[str, Any]:
-        if not method.central:
-            scheme = "paper" if self.protocol == "paper" else "dirichlet"
-            drawn = {"alpha": float(where.alpha), "redraw": self.redraw}
-            return {"scheme": scheme, "clients": self._clients(where), **drawn}
-        if self.protocol == "paper":
-            raise InputError("central training needs the clean protocol; the paper's tests on parts of its clients")
-        return {"scheme": "iid", "clients": 1}
-
-    def _clients(self, where: Setting) -> int:
-        return self.profile.clients.get(where.clients, where.clients)
 
 
 def study(

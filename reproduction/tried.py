@@ -10,9 +10,7 @@ from typing import NamedTuple
 from reproduction.published import Setting
 from reproduction.studies import Study
 
-SERVER = "server-training"
-"""The part that was among the planned comparisons; the others were side questions."""
-
+SERVER = "server-training"  # the part that was among the planned comparisons; the others were side questions
 PARTS = {
     SERVER: "The images stay at the server, which trains the initial model on them for twenty passes before the first "
     "round (`train.server_epochs=20`). Clients then train on real images alone.",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from itertools import groupby
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -53,17 +54,14 @@ def tried_markdown(results: Results) -> str:
 
 def _comparisons(part: str, runs: Runs, results: Results) -> str:
     """The experiments with a part: differences to methods without it, then accuracy and work at each budget."""
-    made = sorted((run for run in tried_runs() if run.part == part), key=_place)
-    groups = [_Group(list(group), runs, results) for _, group in groupby(made, _place)]
+    place = attrgetter("profile", "protocol", "setting", "arm")
+    made = sorted((run for run in tried_runs() if run.part == part), key=place)
+    groups = [_Group(list(group), runs, results) for _, group in groupby(made, place)]
     arms = {group.arm for group in groups}
     means = [group.mean.mean for group in groups if group.protocol == "clean" and group.mean and len(arms) == 1]
     over = f"\n\nMean over {len(means)} clean experiments: {mean_cell(Difference.of(means))}." * (len(means) > 1)
     paired = markdown_table(HEADS, [row for group in groups for row in group.differences()])
     return f"{paired}{over}\n\n{markdown_table(LEVELS, [row for group in groups for row in group.levels()])}"
-
-
-def _place(run: TriedRun) -> tuple[str, ...]:
-    return run.profile, run.protocol, run.setting, run.arm
 
 
 class _Group:

@@ -97,10 +97,8 @@ def reduction_figure() -> Figure:
 @style.styled
 def overview_figure() -> Figure:
     """Fig. 3: from entropy to budget to fill, on four clients from the most to the least skewed."""
-    counts, policies = (
-        example_counts(),
-        (fedeas.FullBalance(), fedeas.Uniform(POLICY), fedeas.MissingOnly(POLICY), POLICY),
-    )
+    counts = example_counts()
+    policies = (fedeas.FullBalance(), fedeas.Uniform(POLICY), fedeas.MissingOnly(POLICY), POLICY)
     # From the most to the least skewed, in about equal steps of entropy.
     wanted = np.linspace(counts.entropy.min(), counts.entropy.max(), 4)
     chosen = np.abs(counts.entropy[:, None] - wanted).argmin(axis=0)

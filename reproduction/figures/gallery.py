@@ -15,10 +15,17 @@ from fedeas import Allocation, FedEAS, InputError
 from fedeas.runs import Measured
 from reproduction import artefacts
 from reproduction.artefacts import POLICIES_AT_EQUAL_BUDGET
-from reproduction.figures.accuracy import Bar, Sweep, allocation_figure, budget_figure, removal_figure
+from reproduction.figures.accuracy import (
+    Bar,
+    Spot,
+    Sweep,
+    allocation_figure,
+    budget_figure,
+    overview_figure,
+    removal_figure,
+)
 from reproduction.figures.counts import COUNT_FIGURES
 from reproduction.figures.curves import Line, convergence_figure, curves_figure
-from reproduction.figures.overview import Spot, overview_figure
 from reproduction.figures.style import DPI, new_figure
 from reproduction.measures import accuracy
 from reproduction.methods import FEDAVG, FEDEAS, FULL_BALANCE, UNIFORM, Method, at_one_budget

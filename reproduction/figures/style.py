@@ -13,7 +13,6 @@ from matplotlib import style
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import PercentFormatter
-from numpy.typing import NDArray
 
 from reproduction.tables import NOT_RUN
 
@@ -146,24 +145,17 @@ def name_ends(axes: Any, ends: Sequence[End], width: float = 1.5) -> None:
     in_order = sorted(ends, key=lambda end: end.point[1])
     low, high = axes.get_ylim()
     line = 1.35 * POINTS["fontsize"] / (72 * axes.bbox.height / axes.figure.dpi)
-    heights = _apart(np.array([(end.point[1] - low) / (high - low) for end in in_order]), line)
+    # Each is at least a line above the one before: after subtracting one line per place, heights must not fall. This is
+    # isotonic regression, by its min-max formula.
+    steps = min(line, 1 / max(len(ends) - 1, 1)) * np.arange(len(ends))
+    wanted = np.array([(end.point[1] - low) / (high - low) for end in in_order]) - steps
+    level = [
+        max(min(wanted[first : last + 1].mean() for last in range(place, len(ends))) for first in range(place + 1))
+        for place in range(len(ends))
+    ]
+    heights = np.clip(level, 0, 1 - steps[-1:].sum()) + steps
     for end, height in zip(in_order, heights, strict=True):
         tie: dict[str, Any] = {"arrowstyle": "-", "color": end.look.colour, "linestyle": end.look.dash}
         tie |= {"linewidth": width, "relpos": (0, 0.5), "shrinkA": 1, "shrinkB": 1}
         text: dict[str, Any] = {"va": "center", "fontsize": POINTS["fontsize"], "textcoords": "axes fraction"}
         axes.annotate(end.name, end.point, (1.03, height), arrowprops=tie, annotation_clip=False, **text)
-
-
-def _apart(heights: NDArray[np.float64], line: float) -> NDArray[np.float64]:
-    """Move rising heights in [0, 1] as little as possible so that each is at least a line above the one before.
-
-    After subtracting one line per place, heights must not fall: this is isotonic regression, by its min-max formula.
-    """
-    number = len(heights)
-    steps = min(line, 1 / max(number - 1, 1)) * np.arange(number)
-    wanted = heights - steps
-    level = [
-        max(min(wanted[first : last + 1].mean() for last in range(place, number)) for first in range(place + 1))
-        for place in range(number)
-    ]
-    return np.asarray(np.clip(level, 0, 1 - steps[-1:].sum()) + steps)

@@ -23,7 +23,7 @@ from reproduction.methods import (
 from reproduction.profiles import HEADLINE
 from reproduction.published import EXAMPLE, published, setting
 from reproduction.results import Results
-from reproduction.standings import COUNT_POINTS, LEVEL_POINTS, Standing, judge_count
+from reproduction.ledger import COUNT_POINTS, LEVEL_POINTS, Standing, judge_count
 from reproduction.studies import plan_of, study, with_seeds
 
 HERE = setting(HEADLINE)
