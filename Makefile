@@ -6,12 +6,13 @@ STAMP := .venv/.ready
 # Tests of one file stay in one process, so that what they share is set up once.
 SHARED := -n auto --dist loadfile --no-loadscope-reorder
 
-.PHONY: help setup demo test check slow soak fuzz bench flower-versions docs site clean
+.PHONY: help setup demo test check coverage slow soak fuzz bench flower-versions docs site clean
 
 help:
 	@echo "make demo   compare five policies on digits over five seeds; writes a report (in demo/)"
 	@echo "make test   lint, types and all but the slow tests"
 	@echo "make check  lint and types alone"
+	@echo "make coverage  the same tests, and the lines that they do not run"
 	@echo "make slow   only the tests that take most of a minute each"
 	@echo "make fuzz   10,000 odd inputs for every reader and command; takes half an hour"
 	@echo "make soak   kill and damage everything hundreds of times, and try the laws on many new examples; writes docs/reliability.md"
@@ -41,6 +42,9 @@ check: setup
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
+
+coverage: setup
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(SHARED) -m "not slow and not soak" --cov --cov-report=term-missing:skip-covered
 
 slow: setup
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(SHARED) -m slow

@@ -89,10 +89,10 @@ def contrasts_markdown(experiments: Sequence[Findings]) -> str:
         )
         tables += [markdown_table(heads, rows), about]
     if sides:
-        heads = ("method", "experiment", "mean over budgets (95 %)", "at single budgets (95 %)")
+        side_heads = ("method", "experiment", "mean over budgets (95 %)", "at single budgets (95 %)")
         about = (
             "Differences in points of accuracy under the clean protocol. Intervals have seeds as units, and each is "
             "taken alone. A budget is shown once all its seeds have been run, the mean once all budgets have been."
         )
-        tables += [markdown_table(heads, sides), about]
+        tables += [markdown_table(side_heads, sides), about]
     return "\n\n".join(tables or [NOTHING])

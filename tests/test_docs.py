@@ -69,7 +69,7 @@ def test_no_merge_was_left_half_done():
 def test_every_rendered_block_has_its_end():
     for page in PAGES:
         text = page.read_text()
-        starts = sum(text.count(f"<!-- {kind}") for kind in ("$ ", "code ", "tried -->", "fuzzed -->"))
+        starts = sum(text.count(f"<!-- {kind}") for kind in ("$ ", "code ", "measured ", "tried -->", "fuzzed -->"))
         assert starts == text.count("<!-- end -->")
 
 

@@ -86,6 +86,8 @@ class Certificates:
             own = ["-keyout", str(key), "-out", str(certificate), "-days", str(days), "-subj", f"/CN={subject}"]
             added = [part for each in extensions for part in ("-addext", each)]
             _openssl(path, "req", "-x509", "-config", "/dev/null", *KEY, *own, *added, *signer)
+            for kind, file in (("pkey", key), ("x509", certificate)):  # openssl does not notice that a disk is full
+                _openssl(path, kind, "-in", str(file), "-noout")
             certificate.chmod(0o644)
             key.rename(path.with_suffix(".key"))
             certificate.rename(path)

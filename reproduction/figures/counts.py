@@ -81,10 +81,10 @@ def reduction_figure() -> Figure:
     axes.plot(budgets, uniform, "s-", color=style.ORANGE, markevery=list(at), label="uniform, at the same budgets")
     for beta, total, share in zip(SWEEP, matched, uniform[at], strict=True):
         axes.annotate(f"β = {beta:g}", (total, share), (6, -15), textcoords="offset points", fontsize=10)
-    low, high, at = _removed(fedeas.Uniform(POLICY).allocate(counts)), _removed(_plan()), _plan().total
+    low, high, total = _removed(fedeas.Uniform(POLICY).allocate(counts)), _removed(_plan()), _plan().total
     arrow = {"arrowstyle": "|-|", "color": style.INK, "shrinkA": 5, "shrinkB": 5, "mutation_scale": 5}
-    axes.annotate("", (at, low), (at, high), arrowprops=arrow)
-    place, gap = (at, low + 0.68 * (high - low)), f"+{100 * (high - low):.1f} points"
+    axes.annotate("", (total, low), (total, high), arrowprops=arrow)
+    place, gap = (total, low + 0.68 * (high - low)), f"+{100 * (high - low):.1f} points"
     axes.annotate(gap, place, (9, 0), textcoords="offset points", va="center")
     axes.set(xlabel="synthetic samples in all", ylabel="imbalance removed", xlim=(0, None), ylim=(0, None))
     style.percent_axis(axes.yaxis)

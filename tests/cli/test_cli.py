@@ -397,9 +397,9 @@ def test_a_misspelt_command_or_option_is_answered_with_the_right_one(run, typed,
 def test_short_help_shows_every_command_in_its_group(run):
     code, out, _ = run("-h")
     assert code == 0
-    places = [out.index(name) for name in ("Plan and make images", "Train and compare", "Distribute", "Reproduce")]
+    places = [out.index(name) for name in ("─ Plan ─", "─ Make images ─", "─ Train ─", "─ Compare ─", "─ Distribute ─")]
     assert places == sorted(places)
-    assert out.index(" runs ") > places[1] > out.index(" weights ")
+    assert out.index("│ runs ") > places[3] > out.index("│ run ") > places[2] > out.index("│ weights ")
     assert run("bank", "ls", "-h")[0] == 0
 
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from deploy.flower.__main__ import main as deployment
 from deploy.flower.certificates import Certificates
 from fedeas import InputError
 from fedeas.cli import main
@@ -42,7 +43,6 @@ COMMANDS = {
     "partition --out": ["partition", "digits", "--clients", "4", "--out", "{}/split.npz"],
     "run": ["run", *SMALL, "--runs", "{}/runs"],
     "generator train": ["generator", "train", "digits", "--updates", "1", "--device", "cpu", "--out", "{}/weights"],
-    "flower keys": ["flower", "keys", "{}/keys"],
 }
 
 
@@ -65,6 +65,15 @@ def test_a_full_disk_is_told_in_one_line_and_leaves_no_part(command, small_disk,
     (disk / "ballast").write_bytes(bytes(8192))
     assert told(capsys, *(part.format(disk) for part in COMMANDS[command])) == 3
     assert not [path for path in disk.rglob(".*") if path.name not in (".lock", ".bank", ".locks")]
+
+
+def test_a_folder_for_keys_that_is_read_only_is_told_in_one_line(tmp_path, read_only, capsys):
+    read_only(tmp_path)
+    with pytest.raises(SystemExit) as stopped:
+        deployment(["keys", str(tmp_path / "keys")])
+    said = capsys.readouterr().err
+    assert (stopped.value.code, said.count("\n")) == (2, 1)
+    assert said.startswith("error: ")
 
 
 def test_keys_are_made_once_there_is_room_again(small_disk):

@@ -21,13 +21,13 @@ from fedeas.core.records import plain_array
 from fedeas.data.cache import Decoded, Encoded, fingerprint, load_decoded
 from fedeas.data.checks import checked_labels, numbers_upto
 from fedeas.data.folders import TEST_NAMES, ImageFiles, find_part, labels_of
+from fedeas.data.names import checked_name
 from fedeas.data.parquet import files_for_testing, has_class_names, read_parquet, split_files
 from fedeas.data.sources import (
     NPZ_NAMES,
     Dataset,
     Normalisation,
     channels_first,
-    checked_name,
     load_dataset,
     npz_arrays,
     opened_npz,
