@@ -8,24 +8,10 @@ from decimal import Decimal
 
 from fedeas import FedEAS
 from fedeas.config import RunConfig
-from reproduction import measures
+from reproduction import measures, methods
 from reproduction.beyond import sheets_in
 from reproduction.measures import Measure
-from reproduction.methods import (
-    ABLATION,
-    FEDAVG,
-    FEDEAS,
-    FULL_BALANCE,
-    GREEDY,
-    METHODS,
-    MISSING_ONLY,
-    OPTIMAL,
-    SCAFFOLD,
-    UNIFORM,
-    Method,
-    at_one_budget,
-    combined,
-)
+from reproduction.methods import FEDAVG, FEDEAS, FULL_BALANCE, METHODS, MISSING_ONLY, SCAFFOLD, UNIFORM, Method
 from reproduction.profiles import HEADLINE, MAIN
 from reproduction.published import EXAMPLE, Row, Setting, published, setting
 from reproduction.studies import Study
@@ -89,7 +75,7 @@ def sweep_sheet(study: Study) -> Sheet:
     for place, beta in enumerate(sweep.beta):
         budget = FedEAS(float(beta)).spec
         own = study.config(where, Method(f"FedEAS {beta}", policy=budget))
-        even = study.config(where, Method(f"Uniform {beta}", policy=at_one_budget("uniform", budget)))
+        even = study.config(where, Method(f"Uniform {beta}", policy=methods.at_one_budget("uniform", budget)))
         ours = (sweep.fedeas, sweep.fedeas_gain, sweep.fedeas_eta)
         uniform = (sweep.uniform, sweep.uniform_gain, sweep.uniform_eta)
         both = (*gains(own, [row[place] for row in ours]), *gains(even, [row[place] for row in uniform]))
@@ -109,7 +95,7 @@ def ablation_sheet(study: Study) -> Sheet:
     """Table 2, at the betas that give the printed totals."""
     where, printed = setting(EXAMPLE), published().ablation
     rows: Rows = {}
-    for (title, policy), total, level in zip(ABLATION.items(), printed.total, printed.accuracy, strict=True):
+    for (title, policy), total, level in zip(methods.ABLATION.items(), printed.total, printed.accuracy, strict=True):
         config = study.config(where, Method(title, policy=policy.spec))
         rows[title] = (placed(config, study.printed(total)), _accuracy(config, study.printed(level)))
     note = "The paper states beta = 8 for all three rows. Its totals follow from the values of beta shown here."
@@ -151,12 +137,10 @@ def convergence_sheet(study: Study) -> Sheet:
 def allocation_sheet(study: Study) -> Sheet:
     """The numbers of Fig. 1(b), in both settings."""
     wheres = [setting(name) for name in MAIN]
-    rows: Rows = {
-        method.title: tuple(
-            _cell(study, where, method, measures.accuracy, published().printed(method.name, where)) for where in wheres
-        )
-        for method in (FEDAVG, UNIFORM, MISSING_ONLY, FEDEAS)
-    }
+    rows: Rows = {}
+    for each in (FEDAVG, UNIFORM, MISSING_ONLY, FEDEAS):
+        numbers = [(where, published().printed(each.name, where)) for where in wheres]
+        rows[each.title] = tuple(_cell(study, where, each, measures.accuracy, number) for where, number in numbers)
     columns = tuple(map(study.title, wheres))
     title = study.named(f"Accuracy of policies at equal budget, %: mean of {study.window}")
     return Sheet(title, columns, rows, ranked=columns)
@@ -179,15 +163,16 @@ def combination_sheet(study: Study) -> Sheet:
     """FedEAS with SCAFFOLD."""
     printed = published().combination
     where = setting(printed.setting)
-    methods = {combined(FEDEAS, SCAFFOLD): printed.both, FEDEAS: printed.fedeas, SCAFFOLD: printed.scaffold}
-    rows: Rows = {
-        method.title: (
-            _cell(study, where, method, measures.peak, number),
-            Cell((study.config(where, method),), measures.accuracy),
-            _cell(study, where, method, measures.final, None),
-        )
-        for method, number in methods.items()
+    rivals = {
+        methods.combined(FEDEAS, SCAFFOLD): printed.both,
+        FEDEAS: printed.fedeas,
+        SCAFFOLD: printed.scaffold,
     }
+    rows: Rows = {}
+    for each, number in rivals.items():
+        level = Cell((study.config(where, each),), measures.accuracy)
+        peak, final = _cell(study, where, each, measures.peak, number), _cell(study, where, each, measures.final, None)
+        rows[each.title] = (peak, level, final)
     note = "The paper quotes peak accuracies for this comparison."
     columns = ("peak, %", study.level, "final, %")
     return Sheet(study.heading("FedEAS with SCAFFOLD", where), columns, rows, ranked=columns, note=note)
@@ -238,7 +223,7 @@ def measures_sheet(study: Study) -> Sheet:
     return Sheet(study.heading("Other measures", where), columns, rows, note=note, by_method=True)
 
 
-POLICIES_AT_EQUAL_BUDGET = (FEDAVG, UNIFORM, MISSING_ONLY, FEDEAS, GREEDY, OPTIMAL)
+POLICIES_AT_EQUAL_BUDGET = (FEDAVG, UNIFORM, MISSING_ONLY, FEDEAS, methods.GREEDY, methods.OPTIMAL)
 
 
 def setting_sheets(study: Study) -> list[Sheet]:
@@ -246,8 +231,8 @@ def setting_sheets(study: Study) -> list[Sheet]:
     level, aside = study.level, (FULL_BALANCE.title,)
     columns, sheets = (level, "minus FedEAS, points", "final, %", "steps", "images seen", "peak, %"), list[Sheet]()
     for where in study.settings:
-        methods = [method for name, method in METHODS.items() if published().printed(name, where) is not None]
-        rows = {each.title: (*_reached(study, where, each), _peak(study, where, each)) for each in methods}
+        shown = [method for name, method in METHODS.items() if published().printed(name, where) is not None]
+        rows = {each.title: (*_reached(study, where, each), _peak(study, where, each)) for each in shown}
         title = study.named(study.title(where))
         sheets.append(Sheet(title, columns, rows, ranked=(level, "final, %"), aside=aside, by_method=True))
     return sheets
@@ -348,14 +333,10 @@ ARTEFACTS = [
 ]
 
 
-EXPERIMENTS = [
-    Artefact(
-        "beyond",
-        "policies, losses and shared pools with as many images as FedEAS",
-        lambda study: [each for where in study.beyond for each in sheets_in(study, where)],
-    ),
+BEYOND = "policies, losses and shared pools with as many images as FedEAS"
+EXPERIMENTS = [  # of our own, which ``all`` leaves out
+    Artefact("beyond", BEYOND, lambda study: [each for where in study.beyond for each in sheets_in(study, where)]),
 ]
-"""Experiments of our own, which ``all`` leaves out."""
 
 
 def artefacts(name: str) -> list[Artefact]:

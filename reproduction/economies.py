@@ -26,10 +26,7 @@ HEADS_WITH_LESS = (
 
 
 def economies_markdown(results: Results) -> str:
-    """FedEAS and the pool with the whole budget in the first setting of each clean experiment, at every budget.
-
-    A last table compares pools of smaller budgets with FedEAS at its largest.
-    """
+    """FedEAS and the pool with the whole budget in the first setting of each clean experiment, budgets side by side."""
     studies = [study(profile, protocol) for profile, protocol in EXPERIMENTS if protocol == "clean"]
     tables = list[str]()
     for each in studies:

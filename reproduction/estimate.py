@@ -20,18 +20,12 @@ TIMED = "diffusion"  # the generator whose speed was measured
 
 @dataclass(frozen=True)
 class Estimate:
-    """The cost of some runs.
-
-    Attributes:
-        images: number of different images in the bank that they need.
-        minutes: None if the engine that will run was not measured.
-        untimed: algorithms and generators that were not measured: they add no minutes.
-    """
+    """The cost of some runs."""
 
     runs: int
-    images: int
-    minutes: float | None
-    untimed: frozenset[str] = frozenset()
+    images: int  # different ones in the bank that they need
+    minutes: float | None  # None if the engine that will run was not measured
+    untimed: frozenset[str] = frozenset()  # algorithms and generators that were not measured: they add no minutes
 
 
 def estimate(configs: Sequence[RunConfig]) -> Estimate:

@@ -65,31 +65,19 @@ class Compared(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Findings:
-    """All comparisons with FedEAS of one experiment.
-
-    Attributes:
-        compared: the comparisons that have been made.
-        planned: table and method of each comparison, made or not.
-        planned_seeds: how many seeds each will have.
-        clients: number and skew of the clients.
-        budgets: how many budgets methods are compared at.
-        setup: the network, and where the images come from.
-        places_real_images: whether policies place real images instead of generated ones.
-        aside: the methods of side questions against FedEAS, which are not among the planned comparisons.
-        tried: how many comparisons were planned and made with what is no longer a part of FedEAS.
-    """
+    """All comparisons with FedEAS of one experiment."""
 
     dataset: str
     protocol: str
-    compared: tuple[Compared, ...]
-    planned: tuple[tuple[str, str], ...]
-    planned_seeds: int
-    clients: str = ""
-    budgets: int = 1
-    setup: str = ""
-    places_real_images: bool = False
-    aside: tuple[Compared, ...] = ()
-    tried: int = 0
+    compared: tuple[Compared, ...]  # the comparisons that have been made
+    planned: tuple[tuple[str, str], ...]  # table and method of each comparison, made or not
+    planned_seeds: int  # how many each comparison will have
+    clients: str = ""  # their number and skew
+    budgets: int = 1  # how many methods are compared at
+    setup: str = ""  # the network, and where the images come from
+    places_real_images: bool = False  # whether policies place real images instead of generated ones
+    aside: tuple[Compared, ...] = ()  # side questions against FedEAS, which are not among the planned comparisons
+    tried: int = 0  # comparisons that were planned and made with what is no longer a part of FedEAS
 
     @staticmethod
     def of(chosen: Study, results: Results, where: Setting) -> Findings:
@@ -256,12 +244,10 @@ def _says(what: str, compared: Sequence[Compared]) -> str:
         others = [each for each in judged if each.verdict is Verdict.UNDECIDED and each.difference.verdict is verdict]
         shown += [f"{verdict.capitalize()}: {_places(together)}"] if together else []
         alone += [f"{verdict}: {_places(others)}"] if others else []
-    sentences = [
-        f"{what} ({'; '.join(_methods(judged))})",
-        *(shown or ["No difference is shown with all comparisons in mind"]),
-        *([f"Only taken alone, {'; '.join(alone)}"] if alone else []),
-    ]
-    return f"{'. '.join(sentences)}."
+    named = f"{what} ({'; '.join(_methods(judged))})"
+    shown = shown or ["No difference is shown with all comparisons in mind"]
+    shown += [f"Only taken alone, {'; '.join(alone)}"] if alone else []
+    return f"{'. '.join([named, *shown])}."
 
 
 def _places(compared: Sequence[Compared]) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from statistics import mean
 
-from fedeas.runs import Difference, Measured, Verdict
+from fedeas.runs import Measured, Verdict
 from reproduction.artefacts import POLICIES_AT_EQUAL_BUDGET
 from reproduction.ledger import View, contains, difference_text, published_gap
 from reproduction.measures import steps
@@ -45,7 +45,12 @@ def headline(view: View) -> str:
         said.append(f"FedAvg, without synthetic images, reaches {fedavg.text(2)} % (n = {fedavg.seeds}){work}.")
     others = {each.title: view.mean_of(WHERE, each, FEDEAS) for each in POLICIES_AT_EQUAL_BUDGET if each != FEDEAS}
     differences = {title: found for title, found in others.items() if found is not None}
-    said += _comparison(differences)
+    if differences:
+        numbers = {title: (signed(each.mean, 2), each.range_text(2)) for title, each in differences.items()}
+        shown = ", ".join(f"{title} {apart} ({ends or 'no interval'})" for title, (apart, ends) in numbers.items())
+        said.append(f"Differences to FedEAS in points, with 95 % intervals paired by seed: {shown}.")
+    names = {verdict: [key for key, each in differences.items() if each.verdict is verdict] for verdict in STARTS}
+    said += [f"{start} {listed(names[verdict])}." for verdict, start in STARTS.items() if names[verdict]]
     levels = [f"{published().printed(each.name, WHERE)} % for {each.title}" for each in NAMED]
     paper = [f"The paper reports {listed(levels)}, under its own protocol.", *_paper_gap(view)]
     left_out = list[str]()  # by the intervals
@@ -60,17 +65,6 @@ def headline(view: View) -> str:
             "of comparisons, while the verdicts of “Beyond FedEAS” are corrected for all comparisons of an experiment."
         )
     return "\n>\n".join(f"> {' '.join(paragraph)}" for paragraph in (said, paper, left_out) if paragraph)
-
-
-def _comparison(differences: Mapping[str, Difference]) -> Iterator[str]:
-    """The differences of other methods to FedEAS, and what they show."""
-    if differences:
-        numbers = {title: (signed(each.mean, 2), each.range_text(2)) for title, each in differences.items()}
-        shown = ", ".join(f"{title} {mean} ({ends or 'no interval'})" for title, (mean, ends) in numbers.items())
-        yield f"Differences to FedEAS in points, with 95 % intervals paired by seed: {shown}."
-    for verdict, start in STARTS.items():
-        if names := [title for title, each in differences.items() if each.verdict is verdict]:
-            yield f"{start} {listed(names)}."
 
 
 def _paper_gap(view: View) -> Iterator[str]:

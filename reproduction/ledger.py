@@ -14,19 +14,9 @@ from typing import NamedTuple
 
 from fedeas import FedEAS
 from fedeas.runs import Difference, Measured, Verdict, paired_difference
-from reproduction import measures
+from reproduction import measures, methods
 from reproduction.measures import Measure
-from reproduction.methods import (
-    FEDAVG,
-    FEDEAS,
-    FULL_BALANCE,
-    METHODS,
-    MISSING_ONLY,
-    SCAFFOLD,
-    UNIFORM,
-    Method,
-    combined,
-)
+from reproduction.methods import FEDAVG, FEDEAS, FULL_BALANCE, METHODS, MISSING_ONLY, SCAFFOLD, UNIFORM, Method
 from reproduction.profiles import HEADLINE
 from reproduction.published import EXAMPLE, Setting, published, setting
 from reproduction.results import Results
@@ -109,7 +99,7 @@ def judge_order(run: Mapping[str, BySeed], printed: Mapping[str, Decimal]) -> Fi
     apart = {pair: paired_difference(run[pair[0]], run[pair[1]]) for pair in pairs}
     shown = {pair: found.verdict for pair, found in apart.items() if found is not None}
     same, other = ([pair for pair in pairs if shown.get(pair) is each] for each in (Verdict.HIGHER, Verdict.LOWER))
-    said = [chain(sorted(run, key=lambda name: mean(run[name].values()), reverse=True))]
+    said = [" > ".join(sorted(run, key=lambda name: mean(run[name].values()), reverse=True))]
     said.append(f"{len(same)} of {len(pairs)} pairs are shown to be in the paper's order")
     said += [f"the other way round: {_named(other)}"] if other else []
     said += [f"undecided: {_named(rest)}"] if (rest := [pair for pair in pairs if pair not in (*same, *other)]) else []
@@ -195,11 +185,6 @@ def difference_text(ours: Difference, decimals: int = 2) -> str:
 def known(values: Mapping[int, float | None]) -> dict[int, float]:
     """The values of seeds that have one."""
     return {seed: value for seed, value in values.items() if value is not None}
-
-
-def chain(names: Sequence[str]) -> str:
-    """Names in descending order, as text."""
-    return " > ".join(names)
 
 
 def _share(agreeing: int, of: int) -> Standing:
@@ -324,7 +309,10 @@ def _main_claims(view: View) -> Iterator[Statement]:
         order = Finding(standing, f"{len(run)} of {len(levels)} budgets run; {order.evidence}")
     paper = ", ".join(f"{name}: {level}" for name, level in levels.items())
     yield "accuracy rises with the budget, %", where, paper, order
-    together, both = setting(printed.combination.setting), combined(FEDEAS, SCAFFOLD)  # the paper quotes peaks
+    together, both = (
+        setting(printed.combination.setting),
+        methods.combined(FEDEAS, SCAFFOLD),
+    )  # the paper quotes peaks
     for alone, level in ((FEDEAS, printed.combination.fedeas), (SCAFFOLD, printed.combination.scaffold)):
         says = f"{both.title} above {alone.title}, points of peak accuracy"
         yield _size(view, says, together, printed.combination.both - level, both, alone, measures.peak_gain)
@@ -351,7 +339,7 @@ def _statements(view: View, where: Setting, run: Sequence[str]) -> Iterator[Stat
     printed, threshold, found = _printed(where), published().convergence, view.methods(where)
     levels = ", ".join(f"{title} {printed[title]}" for title in run)
     yield "level of accuracy, %", where, levels, judge_levels(found, printed)
-    order = chain(sorted(run, key=lambda title: printed[title], reverse=True))
+    order = " > ".join(sorted(run, key=lambda title: printed[title], reverse=True))
     yield "order of the methods", where, order, judge_order(found, printed)
     for other in (FEDAVG, UNIFORM, MISSING_ONLY):
         says = f"FedEAS above {other.title}, points"

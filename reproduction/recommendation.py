@@ -22,18 +22,13 @@ ENDS = ((0, "smallest"), (-1, "largest"))
 class Shown(NamedTuple):
     """A policy to recommend, and the evidence: it is shown to be higher than FedEAS somewhere, and lower nowhere.
 
-    Attributes:
-        policy: the policy; FedEAS itself needs no evidence.
-        datasets: those of the experiments in which it is higher.
-        higher: number of these experiments.
-        judged: number of experiments that have all runs of the policy.
-        gained: its mean over experiments, and at their smallest and largest budgets, with intervals, in words.
+    `gained` is its mean over experiments, and at their smallest and largest budgets, with intervals, in words.
     """
 
-    policy: str = "fedeas"
-    datasets: tuple[str, ...] = ()
-    higher: int = 0
-    judged: int = 0
+    policy: str = "fedeas"  # FedEAS itself needs no evidence
+    datasets: tuple[str, ...] = ()  # those of the experiments in which it is higher
+    higher: int = 0  # number of these experiments
+    judged: int = 0  # number of experiments that have all runs of the policy
     gained: str = ""
 
     @property
@@ -75,8 +70,8 @@ class Advice(NamedTuple):
 
 def advice_of(experiments: Sequence[Findings]) -> Advice:
     """What these experiments recommend together."""
-    policies = [_recommended(experiments, each) for each in (POOLS, ALLOCATIONS)]
-    return Advice(*policies, loss=_evidence(experiments, BALANCED_TITLE, BALANCED))
+    server, clients = (_recommended(experiments, each) for each in (POOLS, ALLOCATIONS))
+    return Advice(server, clients, loss=_evidence(experiments, BALANCED_TITLE, BALANCED))
 
 
 def _recommended(experiments: Sequence[Findings], policies: Mapping[str, str]) -> Shown:

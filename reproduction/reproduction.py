@@ -37,21 +37,13 @@ LEAST_SECONDS = 60.0  # with less time left, no further run is started, unless t
 
 @dataclass(frozen=True)
 class Places:
-    """Folders of a reproduction.
+    """Folders of a reproduction."""
 
-    Attributes:
-        runs: run directories, finished or not.
-        results: kept results, read in addition to the runs.
-        data: the datasets' Parquet files.
-        bank: synthetic images; by default one bank in `runs` that all runs share.
-        keeps: whether finished runs are copied into `results`.
-    """
-
-    runs: Path = RUNS
-    results: Path = RESULTS
-    data: Path | None = None
-    bank: Path | None = None
-    keeps: bool = False
+    runs: Path = RUNS  # run directories, finished or not
+    results: Path = RESULTS  # kept results, read in addition to the runs
+    data: Path | None = None  # the datasets' Parquet files
+    bank: Path | None = None  # synthetic images; by default one bank in `runs` that all runs share
+    keeps: bool = False  # whether finished runs are copied into `results`
 
     def scan(self) -> Results:
         """Read the runs that are finished now."""
@@ -88,18 +80,13 @@ class Reproduction:
     """Artefacts of a study with the finished runs that fill them, and the outcomes of the runs that were started.
 
     A table is filled when it is first requested and does not change afterwards: request it after the runs.
-
-    Attributes:
-        artefacts: what is reproduced.
-        seeds: how many seeds of each run.
-        only: pattern of labels, as of file names; runs with other labels are not needed.
     """
 
     study: Study
     results: Results
     artefacts: Sequence[Artefact] = ()
-    seeds: int = 1
-    only: str = "*"
+    seeds: int = 1  # of each run
+    only: str = "*"  # pattern of labels, as of file names; runs with other labels are not needed
     outcomes: list[RunOutcome] = field(default_factory=list)
     _filled: dict[str, Filled] = field(default_factory=dict)
 

@@ -85,22 +85,15 @@ def minus(run: RunConfig, other: RunConfig) -> Cell | None:
 
 @dataclass(frozen=True)
 class Entry:
-    """A filled cell.
+    """A filled cell."""
 
-    Attributes:
-        ours: our number; if it is None, `absent` says why.
-        values: values by seed, if the number comes from runs.
-        final: the final accuracy, if the cell shows it.
-        rank: 1 for the best of its column, 2 for the second, else 0.
-    """
-
-    ours: Measured | None
+    ours: Measured | None  # if it is None, `absent` says why
     paper: Decimal | None
     decimals: int
     absent: str = NOT_RUN
-    values: Mapping[int, float] = field(default_factory=dict)
-    final: Measured | None = None
-    rank: int = 0
+    values: Mapping[int, float] = field(default_factory=dict)  # by seed, if the number comes from runs
+    final: Measured | None = None  # the final accuracy, if the cell shows it
+    rank: int = 0  # 1 for the best of its column, 2 for the second
 
     @property
     def number(self) -> str:
@@ -252,10 +245,7 @@ def _entry(cell: Cell | None, results: Results) -> Entry | None:
 
 
 def markdown(*tables: Filled) -> str:
-    """Tables in Markdown: in each cell our number, and below it the final accuracy, the paper's and the difference.
-
-    The best is bold, the second underlined.
-    """
+    """Tables in Markdown: our number (best bold, second underlined), final accuracy, the paper's, the difference."""
 
     def cell(entry: Entry, count: bool) -> str:
         paper = ", ".join(filter(None, (entry.printed and f"paper {entry.printed}", entry.difference)))

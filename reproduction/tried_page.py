@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Mapping
 from itertools import groupby
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
+from fedeas.config import RunConfig
 from fedeas.runs import Difference, Measured, read_runs
 from reproduction.answers import mean_cell, mean_of
 from reproduction.beyond import BALANCED_TITLE, comparisons_in
@@ -18,7 +19,7 @@ from reproduction.published import setting
 from reproduction.results import Results
 from reproduction.studies import Protocol, study
 from reproduction.text import fixed, markdown_table
-from reproduction.tried import PARTS, TriedRun, tried_runs
+from reproduction.tried import PARTS, tried_runs
 
 KEPT = Path(__file__).with_name("results")
 HEADS = ("method", "experiment", "mean over budgets (95 %)", "at single budgets (95 %)")
@@ -32,6 +33,7 @@ ABOUT = (
     "`reproduction/tried.csv` says what each was."
 )
 Runs = dict[str, dict[str, Any]]  # summaries by fingerprint
+Budgets = dict[str, dict[int, dict[str, Any]]]  # summaries by beta and seed
 TRIALS = {"feedback": "tried-feedback.json", "target": "tried-long-tail.json"}
 """Trials that were benchmarks, without runs that were kept."""
 
@@ -53,66 +55,48 @@ def tried_markdown(results: Results) -> str:
 
 
 def _comparisons(part: str, runs: Runs, results: Results) -> str:
-    """The experiments with a part: differences to methods without it, then accuracy and work at each budget."""
+    """The experiments with a part: differences to methods without it, then accuracy and work at each budget.
+
+    A loss is also compared with balanced softmax with the images of FedEAS.
+    """
     place = attrgetter("profile", "protocol", "setting", "arm")
     made = sorted((run for run in tried_runs() if run.part == part), key=place)
-    groups = [_Group(list(group), runs, results) for _, group in groupby(made, place)]
-    arms = {group.arm for group in groups}
-    means = [group.mean.mean for group in groups if group.protocol == "clean" and group.mean and len(arms) == 1]
-    over = f"\n\nMean over {len(means)} clean experiments: {mean_cell(Difference.of(means))}." * (len(means) > 1)
-    paired = markdown_table(HEADS, [row for group in groups for row in group.differences()])
-    return f"{paired}{over}\n\n{markdown_table(LEVELS, [row for group in groups for row in group.levels()])}"
-
-
-class _Group:
-    """The runs of one method in one experiment."""
-
-    def __init__(self, made: list[TriedRun], runs: Runs, results: Results) -> None:
-        first, self.results = made[0], results
-        self.arm, self.is_loss = first.arm, first.part.startswith("fed")
-        self.protocol: Protocol = "paper" if first.protocol == "paper" else "clean"
-        chosen, where = study(first.profile, self.protocol), setting(first.setting)
-        self.experiment = f"{chosen.title(where)}, {self.protocol}"
-        self.without = first.arm.partition(", ")[0] if ", " in first.arm else FEDEAS.title
-        self.compared = {f"{each.beta:g}": each for each in comparisons_in(chosen, where) if not each.equal_steps}
-        self.summaries: dict[str, dict[int, dict[str, Any]]] = {}
-        for run in made:
+    paired, levels, means = list[list[str]](), list[list[str]](), list[float]()
+    for (profile, in_words, name, arm), group in groupby(made, place):
+        protocol: Protocol = "paper" if in_words == "paper" else "clean"
+        chosen, where = study(profile, protocol), setting(name)
+        experiment = f"{chosen.title(where)}, {protocol}"
+        compared = {f"{each.beta:g}": each.runs for each in comparisons_in(chosen, where) if not each.equal_steps}
+        made_at: Budgets = {}
+        for run in group:
             for beta in run.betas.split(";"):
-                self.summaries.setdefault(beta, {})[int(run.seed)] = runs[run.fingerprint]
+                made_at.setdefault(beta, {})[int(run.seed)] = runs[run.fingerprint]
+        without = arm.partition(", ")[0] if ", " in arm else FEDEAS.title
+        is_loss = part.startswith("fed") and without == FEDEAS.title
+        for other in [without, *[f"{without}, {BALANCED_TITLE}"] * is_loss]:
+            minus = _minus({beta: compared[beta][other] for beta in made_at}, made_at, results)
+            cells = [f"{mean_cell(Difference.of(list(by.values())))} at beta = {beta}" for beta, by in minus.items()]
+            single, mean = "; ".join(cells) if without == FEDEAS.title else "", mean_of(list(minus.values()))
+            paired.append([f"{arm}, instead of {other}", experiment, mean_cell(mean), single])
+            means += [mean.mean] if other == without and protocol == "clean" and mean else []
+        minus = _minus({beta: compared[beta][FEDEAS.title] for beta in made_at}, made_at, results)
+        for beta, by_seed in made_at.items():
+            found, apart = list(by_seed.values()), mean_cell(Difference.of(list(minus[beta].values())))
+            images = [f"{found[0]['total']:,}", fixed(100 * found[0]["imbalance_removed"], 1)]
+            worth = [_mean(found, accuracy, 2), apart, _mean(found, final, 2), _mean(found, steps, 0)]
+            levels.append([arm, experiment, beta, str(len(found)), *images, *worth])
+    is_one = len(means) > 1 and len({run.arm for run in made}) == 1
+    over = f"\n\nMean over {len(means)} clean experiments: {mean_cell(Difference.of(means))}." * is_one
+    return f"{markdown_table(HEADS, paired)}{over}\n\n{markdown_table(LEVELS, levels)}"
 
-    @property
-    def mean(self) -> Difference | None:
-        """The difference to the method without the part, over all budgets."""
-        return mean_of(list(self._minus(self.without).values()))
 
-    def differences(self) -> Iterator[list[str]]:
-        """The difference to the method without the part, and of a loss also to balanced softmax with its images."""
-        balanced = [f"{self.without}, {BALANCED_TITLE}"] * (self.is_loss and self.without == FEDEAS.title)
-        for other in [self.without, *balanced]:
-            found = self._minus(other)
-            cells = [f"{mean_cell(Difference.of(list(by.values())))} at beta = {beta}" for beta, by in found.items()]
-            single = "; ".join(cells) if self.without == FEDEAS.title else ""
-            name = f"{self.arm}, instead of {other}"
-            yield [name, self.experiment, mean_cell(mean_of(list(found.values()))), single]
-
-    def levels(self) -> Iterator[list[str]]:
-        """Images, accuracy and work at each budget."""
-        minus = self._minus(FEDEAS.title)
-        for beta, by_seed in self.summaries.items():
-            found = list(by_seed.values())
-            yield [
-                self.arm, self.experiment, beta, str(len(found)), f"{found[0]['total']:,}",
-                fixed(100 * found[0]["imbalance_removed"], 1), _mean(found, accuracy, 2),
-                mean_cell(Difference.of(list(minus[beta].values()))), _mean(found, final, 2), _mean(found, steps, 0),
-            ]  # fmt: skip
-
-    def _minus(self, other: str) -> dict[str, dict[int, float]]:
-        """Points of accuracy above another method, by budget and seed."""
-        found: dict[str, dict[int, float]] = {}
-        for beta, by_seed in self.summaries.items():
-            base = self.results.values([self.compared[beta].runs[other]], accuracy)
-            found[beta] = {seed: accuracy(by_seed[seed]) - level for seed, level in base.items() if level is not None}
-        return found
+def _minus(others: Mapping[str, RunConfig], made: Budgets, results: Results) -> dict[str, dict[int, float]]:
+    """Points of accuracy above another method, by budget and seed."""
+    found: dict[str, dict[int, float]] = {}
+    for beta, by_seed in made.items():
+        base = results.values([others[beta]], accuracy)
+        found[beta] = {seed: accuracy(by_seed[seed]) - level for seed, level in base.items() if level is not None}
+    return found
 
 
 def _mean(found: list[dict[str, Any]], measure: Measure, decimals: int) -> str:

@@ -168,34 +168,30 @@ def overview_figure(panels: Mapping[str, Sequence[Spot]], window: str) -> Figure
     for axes, (title, spots) in zip(places, known.items(), strict=True):
         axes.set_title(title)
         axes.set_ylabel(f"accuracy, %,\nmean of {window}")
-        _draw_budgets(axes, spots, looks)
+        # Policies are at whole numbers, with one empty place between two budgets.
+        place, ticks = 0, dict[float, str]()
+        for budget, group in groupby(spots, key=lambda spot: spot.budget):
+            members = list(group)
+            if ticks:
+                axes.axvline(place, color=style.PALE, linewidth=0.8)
+            for spot in members:
+                place, colour = place + 1, looks[spot.policy].colour
+                for offset, ours, kind in ((-APART, spot.clean, CLEAN), (0, spot.replayed, REPLAYED)):
+                    if ours is not None:
+                        whiskers = {"capsize": 3, "elinewidth": 1.2, "linestyle": "", "color": colour}
+                        axes.errorbar(place + offset, ours.mean, ours.spread, **whiskers, **kind)
+                if spot.paper is not None:
+                    axes.plot(place + APART, spot.paper, color=colour, **style.DIAMOND)
+            ticks[place - (len(members) - 1) / 2] = budget
+            place += 1
+        axes.set_xticks(list(ticks), list(ticks.values()))
+        axes.tick_params(axis="x", length=0)
+        axes.set(xlabel="budget: FedEAS's β, and synthetic images on the paper's partition", xlim=(0, max(place, 1)))
+        axes.margins(y=0.12)
+        axes.grid(axis="y", **style.GRID)
     drawn = [any(each is not None for each in kind) for kind in zip(*(spot[2:] for spot in every), strict=True)]
     kinds = [style.mark(name, style.INK, **KINDS[name]) for name, there in zip(KINDS, drawn, strict=False) if there]
     names = [style.mark(name, look.colour, marker="o") for name, look in looks.items()]
     figure.legend(handles=kinds, loc="outside upper left", ncols=3)
     figure.legend(handles=names, loc="outside lower center", ncols=4)
     return figure
-
-
-def _draw_budgets(axes: Any, spots: Sequence[Spot], looks: Mapping[str, style.Look]) -> None:
-    """Draw policies at whole numbers, with one empty place between two budgets."""
-    place, ticks = 0, dict[float, str]()
-    for budget, group in groupby(spots, key=lambda spot: spot.budget):
-        members = list(group)
-        if ticks:
-            axes.axvline(place, color=style.PALE, linewidth=0.8)
-        for spot in members:
-            place, colour = place + 1, looks[spot.policy].colour
-            for offset, ours, kind in ((-APART, spot.clean, CLEAN), (0, spot.replayed, REPLAYED)):
-                if ours is not None:
-                    whiskers = {"capsize": 3, "elinewidth": 1.2, "linestyle": "", "color": colour}
-                    axes.errorbar(place + offset, ours.mean, ours.spread, **whiskers, **kind)
-            if spot.paper is not None:
-                axes.plot(place + APART, spot.paper, color=colour, **style.DIAMOND)
-        ticks[place - (len(members) - 1) / 2] = budget
-        place += 1
-    axes.set_xticks(list(ticks), list(ticks.values()))
-    axes.tick_params(axis="x", length=0)
-    axes.set(xlabel="budget: FedEAS's β, and synthetic images on the paper's partition", xlim=(0, max(place, 1)))
-    axes.margins(y=0.12)
-    axes.grid(axis="y", **style.GRID)

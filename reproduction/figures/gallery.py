@@ -76,12 +76,9 @@ def curves_at_equal_budget(book: Reproduction) -> Figure:
 
 def accuracy_over_removal(book: Reproduction) -> Figure:
     """Whether accuracy follows the label imbalance that a policy removes, beyond the paper."""
-    table = book.table(artefacts.references_sheet(book.study))
-    removals = [
-        (removed.ours.mean, _bar(name, reached))
-        for name, (removed, reached, *_) in table.rows.items()
-        if removed is not None and removed.ours is not None
-    ]
+    table, removals = book.table(artefacts.references_sheet(book.study)), list[tuple[float, Bar]]()
+    for name, (removed, reached, *_) in table.rows.items():
+        removals += [(removed.ours.mean, _bar(name, reached))] if removed is not None and removed.ours else []
     return removal_figure(removals, table.title, book.study.window)
 
 
