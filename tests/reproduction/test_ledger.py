@@ -7,7 +7,7 @@ import pytest
 
 from fedeas.planning.policies import FedEAS
 from reproduction.headline import headline
-from reproduction.ledger import View, ledger, ledger_markdown
+from reproduction.ledger import COUNT_POINTS, LEVEL_POINTS, Standing, View, judge_count, ledger, ledger_markdown
 from reproduction.methods import (
     FEDAVG,
     FEDEAS,
@@ -23,7 +23,6 @@ from reproduction.methods import (
 from reproduction.profiles import HEADLINE
 from reproduction.published import EXAMPLE, published, setting
 from reproduction.results import Results
-from reproduction.ledger import COUNT_POINTS, LEVEL_POINTS, Standing, judge_count
 from reproduction.studies import plan_of, study, with_seeds
 
 HERE = setting(HEADLINE)

@@ -10,9 +10,9 @@ from scipy import stats
 from test_answers import experiment, with_budget
 
 from fedeas.runs.comparison import Difference, ends_text, signed
+from reproduction.answers import at_end, robustness_markdown, sign_test
 from reproduction.beyond import WHOLE
 from reproduction.findings import NOTHING
-from reproduction.answers import at_end, robustness_markdown, sign_test
 
 levels = st.lists(st.tuples(st.floats(-9, 9), st.floats(-9, 9)), min_size=2, max_size=5)
 
