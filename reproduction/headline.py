@@ -28,14 +28,14 @@ STARTS = {
 
 def headline(view: View) -> str:
     """The comparison of policies at equal budget: our result, the paper's, and what our intervals leave out."""
-    fedeas, fedavg = (Measured.of(list(view.values(WHERE, method).values())) for method in (FEDEAS, FEDAVG))
-    if fedeas is None:
+    level, fedavg = (Measured.of(list(view.values(WHERE, method).values())) for method in (FEDEAS, FEDAVG))
+    if level is None:
         return f"> FedEAS has not been run on {WHERE.title}."
     config = view.study.config(WHERE, FEDEAS)
     plan = plan_of(config)
     share = f"which are {100 * plan.summary.synthetic_share:.0f} % of the training data at {plan.allocation.policy}"
     said = [
-        f"On {WHERE.title}, under the {view.protocol} protocol, FedEAS reaches {fedeas.text(2)} % (n = {fedeas.seeds}) "
+        f"On {WHERE.title}, under the {view.protocol} protocol, FedEAS reaches {level.text(2)} % (n = {level.seeds}) "
         f"with {plan.total:,} synthetic images, {share}. This is the accuracy in {view.study.window}: mean ± standard "
         "deviation over n seeds."
     ]
