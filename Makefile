@@ -69,7 +69,7 @@ flower-versions: setup
 	  $(BIN)/python -c 'import sysconfig; print("import site; site.addsitedir(%r)" % sysconfig.get_path("purelib"))' \
 	    > $$($$own/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/rest.pth; \
 	  $$own/bin/pip install --quiet --disable-pip-version-check --no-deps --ignore-installed "flwr==$$version" -e .; \
-	  OMP_NUM_THREADS=1 $$own/bin/python -m pytest tests/deploy tests/flower; \
+	  OMP_NUM_THREADS=1 $$own/bin/python -m pytest $(SHARED) -m "not soak" tests/deploy tests/flower; \
 	done
 
 docs: setup
