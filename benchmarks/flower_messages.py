@@ -1,6 +1,6 @@
 """What does Flower's way of passing messages cost: a process for each, pauses, and a wait for a killed node?
 
-Two nodes on loopback with TLS and keys, a small network on digits, so that nearly all of a round is messages.
+Two nodes on loopback train a small network on digits, so that messages take most of a round. Run it with PYTHONPATH=.
 """
 
 from __future__ import annotations
