@@ -6,10 +6,10 @@ make the generators.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
 from functools import lru_cache
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 from fedeas.core.errors import InputError
 from fedeas.core.limits import Limit, NotNegative, check_fields, number, whole
@@ -146,15 +146,18 @@ GENERATORS: Mapping[str, type[GeneratorFields]] = {
 }
 
 
-def read_generator(text: str) -> GeneratorFields:
-    """The fields that a spec describes; an error if no generator has this name.
+G = TypeVar("G", bound=GeneratorFields)
 
-    >>> read_generator("gaussian(components=16)")
+
+def read_generator(text: str, kinds: Mapping[str, type[G]], from_own_code: Callable[[str], G]) -> G:
+    """The generator that a spec describes, as one of these kinds; an error if none has this name.
+
+    >>> read_generator("gaussian(components=16)", GENERATORS, Python)
     Gaussian(components=16, shrinkage=0.1, weights='')
     """
-    if own := own_code_named(text, GENERATORS, "generator"):
-        return Python(own)
-    return read_spec(text, GENERATORS, "generator", from_own_code=Python)
+    if own := own_code_named(text, kinds, "generator"):
+        return from_own_code(own)
+    return read_spec(text, kinds, "generator", from_own_code=from_own_code)
 
 
 @lru_cache(maxsize=1024)
@@ -164,7 +167,7 @@ def without_places(text: str) -> str:
     >>> without_places("agreeing(of=diffusion(weights=mine, steps=9), classifier=judge)")
     'agreeing(of=diffusion(steps=9))'
     """
-    return _replaced(read_generator(text), weights="", classifier="").spec
+    return _replaced(read_generator(text, GENERATORS, Python), weights="", classifier="").spec
 
 
 def with_weights(text: str, place: str) -> str:
@@ -173,7 +176,7 @@ def with_weights(text: str, place: str) -> str:
     >>> with_weights("shared(of=diffusion(weights=theirs, steps=9))", "mine")
     'shared(of=diffusion(weights=mine, steps=9))'
     """
-    source = inner = read_generator(text)
+    source = inner = read_generator(text, GENERATORS, Python)
     while isinstance(inner, Wrapper):
         inner = inner.of
     if not hasattr(inner, "weights"):

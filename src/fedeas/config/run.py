@@ -14,7 +14,7 @@ from typing import Any
 
 from pydantic import PrivateAttr, ValidationInfo, field_validator, model_validator
 
-from fedeas.config.generators import read_generator, without_places
+from fedeas.config.generators import GENERATORS, Python, read_generator, without_places
 from fedeas.config.hyperparameters import SCAFFOLD, FedAvg, algorithm_spec, parse_hyperparameters
 from fedeas.config.sections import (
     ContentConfig,
@@ -202,7 +202,7 @@ REMOVED: dict[tuple[str, str], object] = {("train", "server_epochs"): 0}
 
 _SPELLING: dict[str, Callable[[str], str]] = {
     "policy": policy_spec,
-    "generator": lambda text: read_generator(text).spec,
+    "generator": lambda text: read_generator(text, GENERATORS, Python).spec,
     "algorithm": algorithm_spec,
 }
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from fedeas.config.generators import read_generator
 from fedeas.core.arrays import IntArray
 from fedeas.core.digests import json_digest
 from fedeas.core.errors import InputError
-from fedeas.core.spec import own_code_named, read_spec, refuse_class
+from fedeas.core.spec import refuse_class
 from fedeas.generators.base import Generator
 from fedeas.generators.custom import wrap_callable
 from fedeas.generators.kinds import (
@@ -36,9 +37,7 @@ def parse_generator(text: str) -> GeneratorSettings:
     >>> parse_generator("gaussian(components=16)")
     Gaussian(components=16, shrinkage=0.1, weights='')
     """
-    if own := own_code_named(text, GENERATORS, "generator"):
-        return Python(own)
-    return read_spec(text, GENERATORS, "generator", from_own_code=Python)
+    return read_generator(text, GENERATORS, Python)
 
 
 def generator_from(given: AnyGenerator, context: Callable[[], GeneratorContext]) -> Generator:
