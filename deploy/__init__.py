@@ -1,1 +1,1 @@
-"""What runs FedEAS in production; see README.md here."""
+"""Programs that run FedEAS as a service; deploy/README.md describes them."""
