@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -20,6 +20,7 @@ from fedeas.generators.pools import HeldOutImages, SharedPool
 from fedeas.generators.settings import Form, GeneratorContext, GeneratorSettings
 
 if TYPE_CHECKING:
+    from fedeas.generators.diffusion.presets import Preset
     from fedeas.generators.diffusion.weights import Weights
 
 
@@ -271,6 +272,66 @@ class Shared(WrapperSettings, fields.Shared):
     def ready(self, context: GeneratorContext) -> Generator:
         """Make the other generator, and the pool around it."""
         return SharedPool(self.of.ready(context), self.each)
+
+
+@dataclass(frozen=True)
+class Federated(WrapperSettings, fields.Federated):
+    """Makes a `DiffusionGenerator` or a `GaussianGenerator` from the weights that a run's clients have trained."""
+
+    @property
+    def is_fitted(self) -> bool:
+        """It is not: the images stay with the clients."""
+        return False
+
+    def needs_data(self) -> str:
+        """It needs the clients of a run."""
+        return "federated trains with the clients of a run; give the weights of `fedeas generator train --federated`"
+
+    def known_form(self) -> Form | None:
+        """It makes what the clients have."""
+        return None
+
+    def ready(self, context: GeneratorContext) -> Generator:
+        """Load what the clients have trained."""
+        if context.trained is None:
+            raise InputError(self.needs_data())
+        weights = str(context.trained)
+        of = replace(self.of, weights=weights) if isinstance(self.of, Diffusion) else Gaussian(weights=weights)
+        return of.ready(context)
+
+    def content(self, dataset: str) -> dict[str, str]:
+        """Hashes of the start's tensors and of its network."""
+        if not self.start:
+            return {}
+        path = generator_weights(self.start)
+        return {"start": weights_digest(path), "start settings": _settings(path, "network", "shape", "class_names")}
+
+    def unknown(self, dataset: str, protocol: str = "clean") -> tuple[str, ...]:
+        """Which images the start has seen, if its file does not say."""
+        return unknown_to_be_clean(generator_weights(self.start), dataset) if self.start else ()
+
+    def check_fits(self, dataset: str, classes: tuple[str, ...], shape: Shape) -> None:
+        """Refuse a start for images of another shape."""
+        self.recipe(shape)
+
+    def recipe(self, shape: Shape) -> tuple[Preset, Weights | None]:
+        """Network and recipe for images of this shape, and the weights to start from."""
+        from fedeas.generators.diffusion.presets import preset, suited_to_clients
+        from fedeas.generators.diffusion.weights import Weights
+
+        start = Weights.load(self.start) if self.start else None
+        chosen = preset(self.preset or suited_to_clients(shape))
+        if start is not None and not self.preset:
+            sampler = {"solver": start.solver, "steps": start.steps, "guidance": start.guidance}
+            chosen = replace(chosen, network=start.network, **sampler)
+        if start is not None and (start.shape, start.network) != (shape, chosen.network):
+            made, wanted = (" x ".join(map(str, one)) for one in (start.shape, shape))
+            raise InputError(
+                f"federated(start={self.start}): it makes images of {made} and the run has {wanted}, "
+                f"or its network is not of preset {self.preset or 'its own'}; leave start or preset out"
+            )
+        warm_up = min(100, self.rounds * self.steps // 10)
+        return replace(chosen, batch=self.batch, lr=self.lr, warm_up=warm_up), start
 
 
 class HeldOut(fields.HeldOut, GeneratorSettings):

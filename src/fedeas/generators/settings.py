@@ -31,6 +31,8 @@ class GeneratorContext:
     """Images and labels of the training part that no client gets."""
     plan: IntArray | None = None
     """How many images each client gets of each class; None if only one client's part is known."""
+    trained: Path | None = None
+    """The generator that the run's clients have trained."""
     bank: Path | None = None
     """Folder of the run's image bank, where a classifier that is trained for the generator is kept, too."""
 

@@ -179,3 +179,14 @@ def suited_preset(shape: Shape, device: torch.device) -> str:
     if max(shape[1:]) < SMALLEST_OF_QUICK:
         return "digits"
     return "quick" if device.type == "cpu" else "compact"
+
+
+def suited_to_clients(shape: Shape) -> str:
+    """Name of the preset whose network clients can train together on images of this shape, on any device.
+
+    >>> [suited_to_clients(shape) for shape in ((1, 8, 8), (1, 28, 28), (3, 32, 32))]
+    ['digits', 'small', 'compact']
+    """
+    if max(shape[1:]) < SMALLEST_OF_QUICK:
+        return "digits"
+    return "small" if shape[0] == 1 else "compact"

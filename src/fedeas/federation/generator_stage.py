@@ -1,0 +1,175 @@
+"""The stage before round 0 in which the clients of a run train its generator, once for all runs on the same clients.
+
+Its folder holds ``rounds.jsonl``, a checkpoint from which it resumes, and at last ``generator.safetensors``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from torch import nn
+
+from fedeas.algorithms.base import Arrays, Fleet
+from fedeas.algorithms.fedavg import FedAvg
+from fedeas.config.run import OWN
+from fedeas.core.arrays import IntArray
+from fedeas.core.digests import json_digest
+from fedeas.core.errors import InputError
+from fedeas.core.locks import locked
+from fedeas.core.log import log
+from fedeas.core.provenance import data_digest
+from fedeas.core.records import Record
+from fedeas.core.weight_files import GENERATOR
+from fedeas.federation.checkpoint import Saver, load_checkpoint
+from fedeas.federation.engines.base import Engine
+from fedeas.federation.generator_rounds import DiffusionRounds, network_in_training
+from fedeas.federation.parts import Parts
+from fedeas.federation.rounds import Schedule, federate
+from fedeas.generators.diffusion.updates import initial_network
+from fedeas.generators.diffusion.weights import Weights, trained_weights
+from fedeas.generators.kinds import Federated
+from fedeas.generators.registry import federated_in
+from fedeas.runs.store import LOCK, Run
+
+VERSION = 1
+"""Part of the identity: raise it when the same recipe gives other weights."""
+
+FOLDER = ".generators"
+
+OnStage = Callable[[Record, int], bool | None]
+"""Called with the record of each round and the number of rounds; if it returns True, the stage stops there."""
+
+
+@dataclass(frozen=True, eq=False)
+class GeneratorStage:
+    """The training of a generator by the clients of a run."""
+
+    parts: Parts
+    settings: Federated
+    algorithm: FedAvg
+    network: nn.Module
+    start: Weights | None
+    folder: Path
+
+    @classmethod
+    def of(cls, parts: Parts, root: Path) -> GeneratorStage | None:
+        """The stage of a run whose results are in the folder `root`; None if the run needs none."""
+        settings = federated_in(parts.config.generator) if parts.config.generates else None
+        if settings is None:
+            return None
+        data, clients = parts.data.dataset, parts.config.partition.clients
+        if settings.clients > clients:
+            raise InputError(
+                f"federated(clients={settings.clients}): the run has {clients} clients; lower it to at most {clients}"
+            )
+        preset, start = settings.recipe(data.shape)
+        algorithm = DiffusionRounds(settings, preset, data.num_classes, parts.config.engine.compile)
+        network = initial_network(preset, data.shape, data.classes, settings.seed, start).to(parts.device)
+        return cls(parts, settings, algorithm, network, start, root / FOLDER / identity_of(parts, settings)[:16])
+
+    @property
+    def schedule(self) -> Schedule:
+        """Which clients train in which round."""
+        settings, clients = self.settings, self.parts.config.partition.clients
+        return Schedule(settings.rounds, clients, settings.clients, settings.seed, settings.rounds + 1)
+
+    @property
+    def for_worker(self) -> dict[str, Any]:
+        """The fields in which a client's work in this stage differs from that in the run: no images are made."""
+        nobody = np.zeros((self.parts.config.partition.clients, self.parts.data.dataset.num_classes), dtype=np.int64)
+        settings, model = self.settings, {"algorithm": self.algorithm, "model": self.network}
+        return {
+            **model,
+            "allocation": nobody,
+            "generator": None,
+            "seed": settings.seed,
+            "total_rounds": settings.rounds,
+        }
+
+    def train(self, make_engine: Callable[[], Engine], sizes: IntArray, on_round: OnStage | None = None) -> Path | None:
+        """Train to the last round, from where an earlier attempt stopped; the weights' file, or None if it stopped.
+
+        If another process trains the same generator, wait for it. `sizes` are the clients' N_k.
+        """
+        file, run = self.folder / GENERATOR, Run(self.folder, self.parts.config)
+        with locked(self.folder / LOCK):
+            if file.exists():
+                return file
+            log.info("the clients train their generator first, in %s", self.folder)
+            before = load_checkpoint(run.checkpoint, self.folder.name) if run.checkpoint.exists() else None
+            run.keep_rounds(before.rounds if before else 0)
+            keep = Saver(run.checkpoint, self.folder.name, self.settings.rounds)
+
+            def finish_round(record: Record, state: Arrays) -> bool:
+                run.append_round(record)
+                stops = bool(on_round and on_round(record, self.settings.rounds))
+                if keep(record["round"], state, engine.client_states, at_once=stops):
+                    engine.on_checkpoint()
+                return stops and record["round"] < self.settings.rounds
+
+            with closing(make_engine()) as engine:
+                fleet = Fleet(sizes, self.parts.data.dataset.num_classes, self.settings.seed)
+                first = before.server if before else self.algorithm.init(self.network, fleet)
+                schedule = replace(self.schedule, start=before.rounds if before else 0)
+                server = self.parts.on_device(first)
+                server = federate(self.algorithm, engine, server, schedule, lambda _: {}, {}, finish_round)
+            network_in_training.cache_clear()
+            if len(rounds := run.rounds()) < self.settings.rounds:
+                return None
+            self._weights(server, rounds, sizes).save(file)
+            run.checkpoint.unlink(missing_ok=True)
+        return file
+
+    def _weights(self, server: Arrays, rounds: Sequence[Record], sizes: IntArray) -> Weights:
+        """The result with its provenance."""
+        parts, settings = self.parts, self.settings
+        seconds = sum(sum(record["seconds"].values()) for record in rounds)
+        own, data = (
+            parts.config.partition.scheme == OWN,
+            parts.data,
+        )  # nobody knows which images nodes have of their own
+        about = {
+            "protocol": "" if own else parts.config.data.protocol,
+            "dataset": "" if own else parts.config.data.dataset,
+            "data": "" if own else data_digest(np.asarray(data.images), data.labels),
+            "seed": settings.seed,
+            "federated": {
+                "recipe": replace(settings, start="").spec,
+                "clients": len(sizes),
+                "samples": int(np.sum(sizes)),
+                "partition": parts.config.content.partition,
+                "bytes": bytes_of(rounds, len(sizes)),
+            },
+        }
+        updates = sum(record["steps"] for record in rounds)
+        shape, classes = data.dataset.shape, data.dataset.classes
+        spent = updates, updates * settings.batch, seconds
+        tensors = self.algorithm.result(server)
+        return trained_weights(tensors, self.algorithm.preset, shape, classes, self.start, *spent, about)
+
+    def cost(self) -> dict[str, Any]:
+        """Rounds, seconds and bytes of the training, for a run's summary; bytes are a client's mean."""
+        rounds, clients = Run(self.folder, self.parts.config).rounds(), self.parts.config.partition.clients
+        seconds = sum(sum(record["seconds"].values()) for record in rounds)
+        sent = bytes_of(rounds, clients)
+        size = (self.folder / GENERATOR).stat().st_size
+        return {"rounds": len(rounds), "seconds": seconds, "bytes": {**sent, "down": sent["down"] + size}}
+
+
+def identity_of(parts: Parts, settings: Federated) -> str:
+    """A hash of all that determines the weights: recipe, start, partition, data and protocol."""
+    config = parts.config
+    recipe = replace(settings, start="", allow_seen=False, of=type(settings.of)())
+    content = [config.content.data, config.content.partition, settings.content(config.data.dataset)]
+    device = parts.device.type  # a GPU trains in bf16
+    return json_digest([VERSION, recipe.spec, *content, config.data.protocol, config.data.dataset, device])
+
+
+def bytes_of(rounds: Sequence[Record], clients: int) -> dict[str, float]:
+    """Bytes of all tensors that a client received and sent, mean over clients."""
+    return {way: sum(record["bytes"][way] for record in rounds) / clients for way in ("down", "up")}
