@@ -58,7 +58,7 @@ class DiffusionRounds(FedAvg):
         loss = updates.train(data.images, data.labels, rates)
         result = updates.result(chosen.moments)
         change = {key: result[key] - received[key] for key in group(result, MODEL)}
-        metrics = {"loss": loss, "steps": chosen.steps, "samples": chosen.steps * chosen.batch}
+        metrics = {"loss": loss.item(), "steps": chosen.steps, "samples": chosen.steps * chosen.batch}
         return Reply(job.client, data.num_real, self._message({**result, **change}), metrics), {}
 
     def server_update(self, server: Arrays, replies: Sequence[Reply], round: int) -> Arrays:

@@ -65,8 +65,9 @@ def execute(
     Synthetic images are kept in the folder `bank`, by default ``.bank`` beside the run directories; all runs share it.
     `make_clients` makes the clients, if they are not on this machine; otherwise `on_start` gets the time that the run
     will take, estimated from a few steps. Within a round, `on_client` gets the numbers of clients that are done and of
-    all, in any thread. `on_stage` gets the record of each round in which the clients train their generator, and how many
-    there are; if it returns True, the run stops there, too. `backend_for` returns what trains and tests on the run's device, by default plain torch.
+    all, in any thread. `on_stage` gets the record of each round in which the clients train their generator, and how
+    many there are; if it returns True, the run stops there, too. `backend_for` returns what trains and tests on the
+    run's device, by default plain torch.
     """
     if config.engine.name == "flower" and make_clients is None:
         raise InputError("engine flower needs its nodes; use `fedeas run`, or fedeas.flower.app.simulate")

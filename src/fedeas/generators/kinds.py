@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import fedeas.config.generators as fields
 from fedeas.core.arrays import IntArray
@@ -322,7 +322,7 @@ class Federated(WrapperSettings, fields.Federated):
         start = Weights.load(self.start) if self.start else None
         chosen = preset(self.preset or suited_to_clients(shape))
         if start is not None and not self.preset:
-            sampler = {"solver": start.solver, "steps": start.steps, "guidance": start.guidance}
+            sampler: dict[str, Any] = {"solver": start.solver, "steps": start.steps, "guidance": start.guidance}
             chosen = replace(chosen, network=start.network, **sampler)
         if start is not None and (start.shape, start.network) != (shape, chosen.network):
             made, wanted = (" x ".join(map(str, one)) for one in (start.shape, shape))
