@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -168,6 +168,11 @@ def preset(name: str) -> Preset:
     if name not in PRESETS:
         raise InputError(f"no preset is called {name!r}; choose one of {', '.join(PRESETS)}")
     return PRESETS[name]
+
+
+def preset_from(fields: Mapping[str, Any]) -> Preset:
+    """The preset whose fields went through JSON."""
+    return Preset(**{**fields, "network": Network.of(fields["network"])})
 
 
 def suited_preset(shape: Shape, device: torch.device) -> str:
