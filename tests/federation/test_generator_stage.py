@@ -107,7 +107,7 @@ class TestTheStage:
 
     def test_other_policies_algorithms_and_seeds_share_it(self, whole):
         store = RunStore(whole[2])
-        for more in (["policy=uniform(budget=9)", "seed=3"], ["algorithm=fedprox", "partition.seed=0"]):
+        for more in (["policy=uniform(budget=9)", "seed=3"], ["algorithm=fedprox"]):
             seen = Counted()
             execute(config("rounds.total=1", *more), store, on_stage=seen)
             assert seen.records == []

@@ -13,15 +13,18 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from fedeas.calls.running import config_from, with_settings
 from fedeas.cli.display import foreign_text
 from fedeas.cli.fitting import output
 from fedeas.cli.options import DataRoot, Device
-from fedeas.cli.progress import announce, duration, every, live_bar
-from fedeas.core.files import make_folder
+from fedeas.cli.progress import announce, duration, every, live_bar, progress
+from fedeas.core.deadline import Deadline
+from fedeas.core.errors import InputError
+from fedeas.core.files import make_folder, write_bytes
 from fedeas.core.foreign_text import printable
 from fedeas.core.provenance import Seen, data_digest
-from fedeas.core.records import read_record, write_record
-from fedeas.core.weight_files import folder_for_new, generator_weights, name_of_dataset
+from fedeas.core.records import Record, read_record, write_record
+from fedeas.core.weight_files import GENERATOR, folder_for_new, generator_weights, name_of_dataset
 
 if TYPE_CHECKING:
     from fedeas.generators.base import Generator
@@ -54,9 +57,19 @@ def train(
     device: Device = "auto",
     compiled: Annotated[bool, typer.Option("--compile/--no-compile", help="Compile the network first.")] = False,
     start: Annotated[Path | None, typer.Option(help="Initial weights instead of random ones.")] = None,
+    federated: Annotated[
+        Path | None, typer.Option(help="Config whose clients train the generator together; it has the recipe.")
+    ] = None,
+    runs: Annotated[Path, typer.Option(help="Runs that will use the federated generator.")] = Path("runs"),
     data_root: DataRoot = None,
 ) -> None:
     """Train a diffusion model; an interrupted training is resumed."""
+    if federated is not None:
+        if preset or updates or seed or compiled or start is not None:
+            raise InputError("--federated: the config has the recipe; set preset, start and seed in its generator")
+        folder = out or folder_for_new() / f"{name_of_dataset(dataset)}-federated"
+        _train_federated(dataset, federated, runs, folder, device, minutes, data_root)
+        return
     import torch
 
     from fedeas.core.devices import chosen_device
@@ -87,6 +100,31 @@ def train(
         limit = minutes or float("inf")
         weights = training.train(trainer, folder, minutes=limit, provenance=seen, on_look=look, on_save=grid)
     print(f"{folder / 'generator.safetensors'}: {weights.provenance['images']:,} images seen")
+
+
+def _train_federated(
+    dataset: str, config: Path, runs: Path, folder: Path, device: str, minutes: float, data_root: str | None
+) -> None:
+    """Let the clients of a config train its generator, and copy the weights to the folder."""
+    from fedeas.federation.generator_stage import train_generator
+
+    given = {"data": {"dataset": dataset, **({"root": data_root} if data_root else {})}, "engine": {"device": device}}
+    chosen = with_settings(config_from(config), given)
+    pause = Deadline(minutes) if minutes else None
+    with progress(chosen) as show:
+
+        def on_round(record: Record, of: int) -> bool:
+            show.on_stage(record, of)
+            return pause is not None and pause(record)
+
+        file = train_generator(chosen, runs, on_round)
+    if file is None:
+        print("stopped at the time limit; the same command continues", file=sys.stderr)
+        return
+    copy = folder / GENERATOR
+    make_folder(folder)
+    write_bytes(copy, file.read_bytes())
+    print(f"{copy}: trained by the clients of {config}")
 
 
 def _say_how_long(seconds: float, updates: int, limit: float, preset: str) -> None:

@@ -204,7 +204,7 @@ def _execute(
                 start = None if quiet else on_start
                 run = execute(
                     config, store, on_round, bank, pause=pause, on_start=start, on_client=show.on_client,
-                    backend_for=backend_for,
+                    backend_for=backend_for, on_stage=show.on_stage,
                 )  # fmt: skip
         except KeyboardInterrupt:
             when = f"after round {last:,} of {config.rounds.total:,}" if last else "before a new round was done"

@@ -13,9 +13,7 @@ from fedeas.config.run import RunConfig
 from fedeas.core.arrays import IntArray
 from fedeas.core.errors import InputError
 from fedeas.core.files import PathLike
-from fedeas.data.client import ClientData
 from fedeas.data.sources import Dataset
-from fedeas.federation.backend import plain_engine
 from fedeas.federation.engines.base import Engine
 from fedeas.federation.generator_stage import GeneratorStage, OnStage
 from fedeas.federation.parts import Parts
@@ -83,12 +81,8 @@ class LocalClients:
         needed = allocation.total and stage is None
         generator = ready_generator(config, data.dataset, parts.device, bank, plan) if needed else None
 
-        def load(client: int) -> ClientData:
-            mine = data.partition.indices[client]
-            return ClientData.of(data.images[mine], data.labels[mine], parts.normalise)
-
         worker = Worker(
-            parts.algorithm, parts.model, load, plan, generator, config.train,
+            parts.algorithm, parts.model, parts.load_client, plan, generator, config.train,
             config.seed, config.rounds.total, config.engine.precision,
         )  # fmt: skip
         return cls(parts, allocation, worker, bank, stage)
@@ -98,7 +92,7 @@ class LocalClients:
         counts, generator = self.parts.data.counts, self.worker.generator
         run.save_allocation(counts, self.allocation)
         if self.stage is not None:
-            trained = self.stage.train(self._stage_engine, counts.sizes, on_stage)
+            trained = self.stage.train(self.stage.local_engine, counts.sizes, on_stage)
             if trained is None:
                 return None
             about = self.parts.config, self.parts.data.dataset, self.parts.device, self.bank, self.worker.allocation
@@ -113,15 +107,6 @@ class LocalClients:
         engine = self.make_engine(worker)
         budget = budget_record(counts, self.allocation)
         return ReadyClients(engine, counts.sizes, self.worker.allocation.sum(axis=1), budget, journal, self.stage)
-
-    def _stage_engine(self) -> Engine:
-        """The engine in which the clients train their generator."""
-        assert self.stage is not None
-        parts, stage = self.parts, self.stage
-        worker = replace(self.worker, **stage.for_worker, clients={}, generation_seconds={})
-        largest = int(parts.data.counts.sizes.max())
-        about = parts.data.dataset.shape, parts.normalise, largest, parts.config.engine, stage.settings.clients
-        return plain_engine(worker, *about)
 
     def make_engine(self, worker: Worker) -> Engine:
         """The backend's engine."""

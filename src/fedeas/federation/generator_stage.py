@@ -16,8 +16,9 @@ from torch import nn
 
 from fedeas.algorithms.base import Arrays, Fleet
 from fedeas.algorithms.fedavg import FedAvg
-from fedeas.config.run import OWN
+from fedeas.config.run import OWN, RunConfig
 from fedeas.core.arrays import IntArray
+from fedeas.core.devices import chosen_device, torch_precision, torch_threads
 from fedeas.core.digests import json_digest
 from fedeas.core.errors import InputError
 from fedeas.core.locks import locked
@@ -25,11 +26,14 @@ from fedeas.core.log import log
 from fedeas.core.provenance import data_digest
 from fedeas.core.records import Record
 from fedeas.core.weight_files import GENERATOR
+from fedeas.federation.backend import plain_engine
 from fedeas.federation.checkpoint import Saver, load_checkpoint
 from fedeas.federation.engines.base import Engine
 from fedeas.federation.generator_rounds import DiffusionRounds, network_in_training
 from fedeas.federation.parts import Parts
 from fedeas.federation.rounds import Schedule, federate
+from fedeas.federation.split import refuse_own_data
+from fedeas.federation.worker import Worker
 from fedeas.generators.diffusion.updates import initial_network
 from fedeas.generators.diffusion.weights import Weights, trained_weights
 from fedeas.generators.kinds import Federated
@@ -59,7 +63,7 @@ class GeneratorStage:
     @classmethod
     def of(cls, parts: Parts, root: Path) -> GeneratorStage | None:
         """The stage of a run whose results are in the folder `root`; None if the run needs none."""
-        settings = federated_in(parts.config.generator) if parts.config.generates else None
+        settings = federated_in(parts.config.generator)
         if settings is None:
             return None
         data, clients = parts.data.dataset, parts.config.partition.clients
@@ -78,18 +82,16 @@ class GeneratorStage:
         settings, clients = self.settings, self.parts.config.partition.clients
         return Schedule(settings.rounds, clients, settings.clients, settings.seed, settings.rounds + 1)
 
-    @property
-    def for_worker(self) -> dict[str, Any]:
-        """The fields in which a client's work in this stage differs from that in the run: no images are made."""
-        nobody = np.zeros((self.parts.config.partition.clients, self.parts.data.dataset.num_classes), dtype=np.int64)
-        settings, model = self.settings, {"algorithm": self.algorithm, "model": self.network}
-        return {
-            **model,
-            "allocation": nobody,
-            "generator": None,
-            "seed": settings.seed,
-            "total_rounds": settings.rounds,
-        }
+    def local_engine(self) -> Engine:
+        """The engine in which clients on this machine train the generator."""
+        parts, settings, data = self.parts, self.settings, self.parts.data
+        nobody = np.zeros((data.partition.num_clients, data.dataset.num_classes), dtype=np.int64)
+        worker = Worker(
+            self.algorithm, self.network, parts.load_client, nobody, None, parts.config.train, settings.seed,
+            settings.rounds,
+        )  # fmt: skip
+        largest = int(data.counts.sizes.max())
+        return plain_engine(worker, data.dataset.shape, parts.normalise, largest, parts.config.engine, settings.clients)
 
     def train(self, make_engine: Callable[[], Engine], sizes: IntArray, on_round: OnStage | None = None) -> Path | None:
         """Train to the last round, from where an earlier attempt stopped; the weights' file, or None if it stopped.
@@ -159,6 +161,18 @@ class GeneratorStage:
         sent = bytes_of(rounds, clients)
         size = (self.folder / GENERATOR).stat().st_size
         return {"rounds": len(rounds), "seconds": seconds, "bytes": {**sent, "down": sent["down"] + size}}
+
+
+def train_generator(config: RunConfig, root: Path, on_round: OnStage | None = None) -> Path | None:
+    """Train a config's generator alone, on this machine, where its runs in the folder `root` will find it."""
+    device = chosen_device(config.engine.device, "engine.device")
+    refuse_own_data(config, "the clients' images are on their nodes")
+    with torch_threads(config.engine.threads), torch_precision(config.engine.precision, device):
+        parts = Parts.of(config, device)
+        stage = GeneratorStage.of(parts, root)
+        if stage is None:
+            raise InputError(f"generator {config.generator}: clients do not train it; set generator=federated")
+        return stage.train(stage.local_engine, parts.data.counts.sizes, on_round)
 
 
 def identity_of(parts: Parts, settings: Federated) -> str:

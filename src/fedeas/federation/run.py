@@ -124,7 +124,12 @@ class Federation:
         done = run.rounds()
         if on_start is not None and isinstance(self.clients, LocalClients):
             on_start(forecast(parts, self.clients.allocation, config.rounds.total - len(done)))
-        ready = self.clients.start(run, done, on_stage)
+
+        def finish_stage_round(record: Record, of: int) -> bool:
+            shown = on_stage is not None and on_stage(record, of)
+            return bool(pause is not None and pause(record)) or bool(shown)
+
+        ready = self.clients.start(run, done, finish_stage_round)
         if ready is None:
             return
         tally = ImageTally(ready.generated, done, ready.journal)
