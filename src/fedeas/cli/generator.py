@@ -70,9 +70,7 @@ def train(
         folder = out or folder_for_new() / f"{name_of_dataset(dataset)}-federated"
         _train_federated(dataset, federated, runs, folder, device, minutes, data_root)
         return
-    import torch
-
-    from fedeas.core.devices import chosen_device
+    from fedeas.core.devices import chosen_device, device_name
     from fedeas.data.sources import load_dataset
     from fedeas.generators.diffusion import presets, training
     from fedeas.generators.diffusion.trainer import Trainer
@@ -88,8 +86,7 @@ def train(
         images, labels, data.classes, recipe, updates=updates, seed=seed, device=where,
         compiled=compiled, start=Weights.load(start) if start is not None else None,
     )  # fmt: skip
-    name = torch.cuda.get_device_name(trainer.device) if trainer.device.type == "cuda" else "CPU"
-    seen = {"dataset": data.name, "protocol": protocol, "preset": preset, "device": name}
+    seen = {"dataset": data.name, "protocol": protocol, "preset": preset, "device": device_name(trainer.device)}
     if trainer.device.type == "cpu":
         _say_how_long(trainer.forecast(), trainer.updates, 60 * minutes, preset)
         if preset == "quick" and data.shape[0] > 1:
@@ -103,12 +100,15 @@ def train(
 
 
 def _train_federated(
-    dataset: str, config: Path, runs: Path, folder: Path, device: str, minutes: float, data_root: str | None
+    dataset: str, config: Path, runs: Path, folder: Path, device: str, minutes: float, data_root: Path | None
 ) -> None:
     """Let the clients of a config train its generator, and copy the weights to the folder."""
     from fedeas.federation.generator_stage import train_generator
 
-    given = {"data": {"dataset": dataset, **({"root": data_root} if data_root else {})}, "engine": {"device": device}}
+    given = {
+        "data": {"dataset": dataset, **({"root": str(data_root)} if data_root else {})},
+        "engine": {"device": device},
+    }
     chosen = with_settings(config_from(config), given)
     pause = Deadline(minutes) if minutes else None
     with progress(chosen) as show:
@@ -232,6 +232,9 @@ def info(
 
 def _facts(weights: Weights, path: Path) -> list[tuple[str, str]]:
     seen, count = weights.provenance, sum(tensor.numel() for tensor in weights.tensors.values())
+    together = seen.get("federated", {})
+    sent = {way: f"{size / 1e6:,.1f} MB {way}" for way, size in together.get("bytes", {}).items()}
+    by_clients = [("trained by", f"{together.get('clients')} clients; each on average {', '.join(sent.values())}")]
     return [
         ("file", f"{path.name}, {path.stat().st_size / 1e6:.1f} MB, float16"),
         ("fingerprint", weights.fingerprint[:16]),
@@ -239,6 +242,7 @@ def _facts(weights: Weights, path: Path) -> list[tuple[str, str]]:
         ("images", f"{weights.num_classes} classes of {' x '.join(map(str, weights.shape))}"),
         ("trained on", str(weights.seen)),
         ("training", f"{seen.get('minutes')} minutes on {seen.get('device')}, preset {seen.get('preset')}"),
+        *(by_clients if together else []),
         ("images seen", f"{seen.get('images', 0):,} in {seen.get('updates', 0):,} updates"),
         ("sampler", f"{weights.solver}, {weights.steps} steps, guidance {weights.guidance:g}"),
     ]

@@ -85,8 +85,7 @@ class DiffusionRounds(FedAvg):
     def _message(self, arrays: Arrays) -> Arrays:
         """Copies in the type of messages."""
         kind = {"bf16": torch.bfloat16, "fp32": torch.float32}[self.settings.messages]
-        plain = {"dtype": kind, "memory_format": torch.contiguous_format}
-        copies = {key: torch.empty_like(own, **plain) for key, own in arrays.items()}
+        copies = {key: torch.empty(own.shape, dtype=kind, device=own.device) for key, own in arrays.items()}
         with torch.no_grad():
             copy_all(copies.values(), arrays.values())
         return copies

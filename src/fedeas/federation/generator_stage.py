@@ -15,10 +15,9 @@ import numpy as np
 from torch import nn
 
 from fedeas.algorithms.base import Arrays, Fleet
-from fedeas.algorithms.fedavg import FedAvg
 from fedeas.config.run import OWN, RunConfig
 from fedeas.core.arrays import IntArray
-from fedeas.core.devices import chosen_device, torch_precision, torch_threads
+from fedeas.core.devices import chosen_device, device_name, torch_precision, torch_threads
 from fedeas.core.digests import json_digest
 from fedeas.core.errors import InputError
 from fedeas.core.locks import locked
@@ -55,7 +54,7 @@ class GeneratorStage:
 
     parts: Parts
     settings: Federated
-    algorithm: FedAvg
+    algorithm: DiffusionRounds
     network: nn.Module
     start: Weights | None
     folder: Path
@@ -140,6 +139,8 @@ class GeneratorStage:
             "dataset": "" if own else parts.config.data.dataset,
             "data": "" if own else data_digest(np.asarray(data.images), data.labels),
             "seed": settings.seed,
+            "preset": settings.preset or "federated",
+            "device": device_name(parts.device),
             "federated": {
                 "recipe": replace(settings, start="").spec,
                 "clients": len(sizes),

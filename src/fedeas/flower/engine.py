@@ -137,8 +137,8 @@ class FlowerEngine(Engine):
 
     def for_generator(self, preset: Header) -> FlowerEngine:
         """The engine for the rounds in which clients train their generator, a network of this preset."""
-        fresh = {name: dict[int, int]() for name in ("accepted", "kept", "absences")}
-        return replace(self, header={**self.header, "preset": preset}, count=ClientCount(), **fresh)
+        header = {**self.header, "preset": preset}
+        return replace(self, header=header, count=ClientCount(), accepted={}, kept={}, absences={})
 
     def give_generator(self, file: Path, clients: Sequence[int]) -> None:
         """Send the trained generator to these clients; each must have it before it trains."""

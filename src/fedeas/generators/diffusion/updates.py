@@ -166,7 +166,7 @@ def sent_moments(first: Mapping[str, Tensor], second: Mapping[str, Tensor], mome
         return {}
     if moments == "all":
         return {FIRST + name: own for name, own in first.items()} | {SECOND + name: own for name, own in second.items()}
-    sent = {}
+    sent: dict[str, Tensor] = {}
     for name, own in second.items():
         matrix = own.reshape(len(own), -1)
         sent |= {ROWS + name: matrix.mean(1), COLUMNS + name: matrix.mean(0)} if own.ndim > 1 else {ROWS + name: own}
