@@ -92,7 +92,7 @@ def test_every_spec_can_be_read_back(source):
 
 
 def test_all_kinds_have_the_name_of_their_spec():
-    assert list(GENERATORS) == ["gaussian", "diffusion", "sd-turbo", "agreeing", "shared", "held-out"]
+    assert list(GENERATORS) == ["gaussian", "diffusion", "sd-turbo", "agreeing", "shared", "held-out", "federated"]
 
 
 @pytest.mark.parametrize(

@@ -72,11 +72,11 @@ class FlowerClients:
         if stage is None or not generated.any():
             return ReadyClients(engine, sizes, generated, budget)
         preset = stage.algorithm.preset
-        trained = stage.train(lambda: engine.for_generator(asdict(preset)), sizes, on_stage)
-        if trained is None:
+        weights = stage.train(lambda: engine.for_generator(asdict(preset)), sizes, on_stage)
+        if weights is None:
             return None
         own = {client for client, introduction in enumerate(told) if introduction.get("own_generator")}
-        engine.give_generator(trained, sorted(set(np.flatnonzero(generated).tolist()) - own))
+        engine.give_generator(weights, sorted(set(np.flatnonzero(generated).tolist()) - own))
         return ReadyClients(engine, sizes, generated, budget, stage=stage)
 
     def _settle_by_counts(self, engine: FlowerEngine, run: Run, told: Sequence[Header]) -> tuple[IntArray, Record]:
