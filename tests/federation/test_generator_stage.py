@@ -83,6 +83,10 @@ class TestTheStage:
         assert cost["bytes"]["down"] == cost["bytes"]["up"] + file.stat().st_size
         assert cost["rounds"] == 4
 
+    def test_its_losses_are_golden(self, whole):
+        losses = [record["train_loss"] for record in whole[1]]
+        assert losses == pytest.approx([0.98687, 0.98754, 0.97651, 0.92276], rel=1e-3)
+
     def test_the_weights_say_who_trained_them_and_on_what(self, whole):
         run, _, root = whole
         about = Weights.load(next(root.glob(".generators/*/generator.safetensors"))).provenance
