@@ -98,9 +98,7 @@ def check_room(images: int, shape: Shape) -> None:
         raise InputError(f"{images:,} images of {size} are too many for exact sums; take fewer or smaller ones")
 
 
-def class_sums(
-    images: Images, labels: IntArray, num_classes: int, components: int, clip: float = math.inf
-) -> IntArray:
+def class_sums(images: Images, labels: IntArray, num_classes: int, components: int, clip: float = math.inf) -> IntArray:
     """A row for each class: how many images, the sums of their scores, and those of the products of two scores.
 
     Of products it is the upper triangle, row by row. With `clip`, scores of a larger norm are scaled down to it.

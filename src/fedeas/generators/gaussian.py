@@ -1,4 +1,4 @@
-"""A generator with one Gaussian for each class in a shared space of few dimensions; fitted in seconds, without a GPU."""
+"""A generator with one Gaussian for each class in a shared space of few dimensions, fitted in seconds without a GPU."""
 
 from __future__ import annotations
 
