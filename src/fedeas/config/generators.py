@@ -33,19 +33,22 @@ class Gaussian(GeneratorFields):
     """Fields of `GaussianGenerator`, which is fitted to the training part when the run starts, or read from a file.
 
     Args:
-        components: directions of largest variance that are kept.
+        components: dimensions of the basis.
         shrinkage: least weight of the pooled covariance.
-        weights: a file of `GaussianGenerator.save`, which holds both of the above.
+        weights: a file of `GaussianGenerator.save`, which holds all others.
+        basis: directions of largest variance (pca), or cosines, which are the same for all images (dct).
     """
 
     components: Annotated[int, whole(1)] = 32
     shrinkage: Annotated[float, number("a number from 0 to 1", lambda share: 0 <= share <= 1)] = 0.1
     weights: str = ""
+    basis: Literal["pca", "dct"] = "pca"
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.weights and (self.components, self.shrinkage) != (Gaussian.components, Gaussian.shrinkage):
-            raise InputError("gaussian(weights=...): components and shrinkage are those of the file; leave them out")
+        of_file = self.components, self.shrinkage, self.basis
+        if self.weights and of_file != (Gaussian.components, Gaussian.shrinkage, Gaussian.basis):
+            raise InputError("gaussian(weights=...): components, shrinkage and basis are the file's; leave them out")
 
 
 @dataclass(frozen=True)
@@ -194,7 +197,7 @@ def read_generator(text: str, kinds: Mapping[str, type[G]], from_own_code: Calla
     """The generator that a spec describes, as one of these kinds; an error if none has this name.
 
     >>> read_generator("gaussian(components=16)", GENERATORS, Python)
-    Gaussian(components=16, shrinkage=0.1, weights='')
+    Gaussian(components=16, shrinkage=0.1, weights='', basis='pca')
     """
     if own := own_code_named(text, kinds, "generator"):
         return from_own_code(own)

@@ -15,7 +15,8 @@ STATE = "FEDEAS_STATE"
 """Environment variable: folder of the clients' files, unless the node's config has a ``state-dir``."""
 
 TEXTS = ("data", "data-root", "generator", "generator-file", "device")
-PRIVACY = {"dp-clip": "clip", "dp-noise": "noise", "dp-delta": "delta", "dp-epsilon": "limit"}
+PRIVACY = {"dp-clip": "clip", "dp-noise": "noise", "dp-delta": "delta", "dp-epsilon": "limit",
+           "dp-sums-clip": "sums_clip", "dp-sums-epsilon": "sums_epsilon"}  # fmt: skip
 NAMES = ("partition-id", "num-partitions", "state-dir", *TEXTS, "policies", "share-counts", *PRIVACY)
 
 Scalar = str | int | float | bool
@@ -34,12 +35,16 @@ class Privacy:
         noise: deviation of the noise, in units of `clip`.
         delta: the probability with which epsilon may not hold.
         limit: the epsilon beyond which the node answers no more.
+        sums_clip: the largest norm of an image's scores in sums for a Gaussian generator; 0 for none, as below.
+        sums_epsilon: the epsilon of sending these sums once; 0 if they must not be sent.
     """
 
     clip: float
     noise: float
     delta: float = 1e-5
     limit: float = math.inf
+    sums_clip: float = 0.0
+    sums_epsilon: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -107,6 +112,8 @@ def _privacy(given: Mapping[str, Scalar]) -> Privacy | None:
         return None
     if not {"dp-clip", "dp-noise"} <= set(given):
         raise TellableError("its node config needs dp-clip and dp-noise for differential privacy; set both or none")
+    if ("dp-sums-clip" in given) != ("dp-sums-epsilon" in given):
+        raise TellableError("its node config has one of dp-sums-clip and dp-sums-epsilon; set both or none")
     for name, value in given.items():
         number = isinstance(value, int | float) and not isinstance(value, bool)
         if not number or not 0 < float(value) < (1 if name == "dp-delta" else math.inf):

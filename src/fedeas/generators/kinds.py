@@ -56,7 +56,7 @@ class Gaussian(fields.Gaussian, GeneratorSettings):
                 check_clean(generator_weights(self.weights), context.dataset, "fit it to training images alone")
             return self._loaded(context.dataset, context.classes, context.shape)
         data = context.images, context.labels, len(context.classes)
-        return GaussianGenerator.fit(*data, self.components, self.shrinkage, dataset=context.dataset)
+        return GaussianGenerator.fit(*data, self.components, self.shrinkage, dataset=context.dataset, basis=self.basis)
 
     def _loaded(self, dataset: str, classes: tuple[str, ...], shape: Shape) -> Generator:
         from fedeas.generators.gaussian import GaussianGenerator
