@@ -260,3 +260,19 @@ class TestTheClient:
         for found, own in zip(back["exp_avg_sq"], outer.values(), strict=True):
             torch.testing.assert_close(found, own)
         assert not any(own.any() for own in back["exp_avg"])
+
+
+class TestGaussian:
+    SPEC = "generator=federated(of=gaussian(components=5))"
+
+    def test_it_is_the_pooled_one_bit_for_bit(self, tmp_path):
+        run = execute(config(self.SPEC), RunStore(tmp_path / "federated"))
+        pooled = execute(config("generator=gaussian(components=5, basis=dct)"), RunStore(tmp_path / "pooled"))
+        assert run.generator().fingerprint == pooled.generator().fingerprint
+        assert [record["accuracy"] for record in run.rounds()] == [record["accuracy"] for record in pooled.rounds()]
+        assert run.summary()["generator"]["rounds"] == 1
+
+    def test_other_components_are_another_generator(self, tmp_path):
+        for components in (5, 6):
+            execute(config(f"generator=federated(of=gaussian(components={components}))"), RunStore(tmp_path))
+        assert len(list(tmp_path.glob(".generators/*/generator.safetensors"))) == 2

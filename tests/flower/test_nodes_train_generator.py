@@ -78,3 +78,20 @@ def test_a_node_that_adds_noise_refuses(tmp_path):
     noise = {"dp-clip": 1.0, "dp-noise": 1.0}
     with pytest.raises(RunError, match="train a generator without any"):
         run_on_nodes(tmp_path, node_config=noise)
+
+
+class TestGaussian:
+    GENERATOR = "generator=federated(of=gaussian(components=5))"
+
+    def test_nodes_send_their_sums_alone_and_make_the_same_generator(self, tmp_path):
+        here = execute(load_config(None, [*BASE, self.GENERATOR, "engine.name=local"]), RunStore(tmp_path / "here"))
+        grid, there = run_on_nodes(tmp_path / "there", self.GENERATOR, "engine.share_counts=true")
+        one, other = (weights_in(tmp_path / place) for place in ("here", "there"))
+        assert one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
+        assert [record["accuracy"] for record in here.rounds()] == [record["accuracy"] for record in there.rounds()]
+        first = next(reply for action, _, reply in grid.seen if action == "train")
+        assert unpacked(first)[1].keys() == {"model/class_sums"}
+
+    def test_they_are_not_sent_by_nodes_that_keep_their_counts(self, tmp_path):
+        with pytest.raises(RunError, match="federated Gaussian generator needs the clients' label counts"):
+            run_on_nodes(tmp_path, self.GENERATOR)

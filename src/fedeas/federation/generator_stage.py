@@ -22,12 +22,13 @@ from fedeas.core.digests import json_digest
 from fedeas.core.errors import InputError
 from fedeas.core.locks import locked
 from fedeas.core.log import log
-from fedeas.core.provenance import data_digest
+from fedeas.core.provenance import Seen, data_digest
 from fedeas.core.records import Record
 from fedeas.core.weight_files import GENERATOR
 from fedeas.federation.backend import plain_engine
 from fedeas.federation.checkpoint import Saver, load_checkpoint
 from fedeas.federation.engines.base import Engine
+from fedeas.federation.gaussian_sums import GaussianSums
 from fedeas.federation.generator_rounds import DiffusionRounds, network_in_training
 from fedeas.federation.parts import Parts
 from fedeas.federation.rounds import Schedule, federate
@@ -35,7 +36,7 @@ from fedeas.federation.split import refuse_own_data
 from fedeas.federation.worker import Worker
 from fedeas.generators.diffusion.updates import initial_network
 from fedeas.generators.diffusion.weights import Weights, trained_weights
-from fedeas.generators.kinds import Federated
+from fedeas.generators.kinds import Diffusion, Federated, Gaussian
 from fedeas.generators.registry import federated_in
 from fedeas.runs.store import LOCK, Run
 
@@ -54,10 +55,12 @@ class GeneratorStage:
 
     parts: Parts
     settings: Federated
-    algorithm: DiffusionRounds
+    algorithm: DiffusionRounds | GaussianSums
     network: nn.Module
     start: Weights | None
     folder: Path
+    rounds: int
+    clients: int
 
     @classmethod
     def of(cls, parts: Parts, root: Path) -> GeneratorStage | None:
@@ -65,7 +68,11 @@ class GeneratorStage:
         settings = federated_in(parts.config.generator)
         if settings is None:
             return None
-        data, clients = parts.data.dataset, parts.config.partition.clients
+        data, clients, of = parts.data.dataset, parts.config.partition.clients, settings.of
+        folder = root / FOLDER / identity_of(parts, settings)[:16]
+        if isinstance(of, Gaussian):
+            sums = GaussianSums(of, data.shape, data.classes)
+            return cls(parts, settings, sums, nn.Identity(), None, folder, sums.rounds, clients)
         if settings.clients > clients:
             raise InputError(
                 f"federated(clients={settings.clients}): the run has {clients} clients; lower it to at most {clients}"
@@ -73,13 +80,13 @@ class GeneratorStage:
         preset, start = settings.recipe(data.shape)
         algorithm = DiffusionRounds(settings, preset, data.num_classes, parts.config.engine.compile)
         network = initial_network(preset, data.shape, data.classes, settings.seed, start).to(parts.device)
-        return cls(parts, settings, algorithm, network, start, root / FOLDER / identity_of(parts, settings)[:16])
+        return cls(parts, settings, algorithm, network, start, folder, settings.rounds, settings.clients)
 
     @property
     def schedule(self) -> Schedule:
         """Which clients train in which round."""
-        settings, clients = self.settings, self.parts.config.partition.clients
-        return Schedule(settings.rounds, clients, settings.clients, settings.seed, settings.rounds + 1)
+        every = self.parts.config.partition.clients
+        return Schedule(self.rounds, every, self.clients, self.settings.seed, eval_every=self.rounds + 1)
 
     def local_engine(self) -> Engine:
         """The engine in which clients on this machine train the generator."""
@@ -87,10 +94,10 @@ class GeneratorStage:
         nobody = np.zeros((data.partition.num_clients, data.dataset.num_classes), dtype=np.int64)
         worker = Worker(
             self.algorithm, self.network, parts.load_client, nobody, None, parts.config.train, settings.seed,
-            settings.rounds,
+            self.rounds,
         )  # fmt: skip
         largest = int(data.counts.sizes.max())
-        return plain_engine(worker, data.dataset.shape, parts.normalise, largest, parts.config.engine, settings.clients)
+        return plain_engine(worker, data.dataset.shape, parts.normalise, largest, parts.config.engine, self.clients)
 
     def train(self, make_engine: Callable[[], Engine], sizes: IntArray, on_round: OnStage | None = None) -> Path | None:
         """Train to the last round, from where an earlier attempt stopped; the weights' file, or None if it stopped.
@@ -104,14 +111,14 @@ class GeneratorStage:
             log.info("the clients train their generator first, in %s", self.folder)
             before = load_checkpoint(run.checkpoint, self.folder.name) if run.checkpoint.exists() else None
             run.keep_rounds(before.rounds if before else 0)
-            keep = Saver(run.checkpoint, self.folder.name, self.settings.rounds)
+            keep = Saver(run.checkpoint, self.folder.name, self.rounds)
 
             def finish_round(record: Record, state: Arrays) -> bool:
                 run.append_round(record)
-                stops = bool(on_round and on_round(record, self.settings.rounds))
+                stops = bool(on_round and on_round(record, self.rounds))
                 if keep(record["round"], state, engine.client_states, at_once=stops):
                     engine.on_checkpoint()
-                return stops and record["round"] < self.settings.rounds
+                return stops and record["round"] < self.rounds
 
             with closing(make_engine()) as engine:
                 fleet = Fleet(sizes, self.parts.data.dataset.num_classes, self.settings.seed)
@@ -120,24 +127,30 @@ class GeneratorStage:
                 server = self.parts.on_device(first)
                 server = federate(self.algorithm, engine, server, schedule, lambda _: {}, {}, finish_round)
             network_in_training.cache_clear()
-            if len(rounds := run.rounds()) < self.settings.rounds:
+            if len(rounds := run.rounds()) < self.rounds:
                 return None
-            self._weights(server, rounds, sizes).save(file)
+            self._save(server, rounds, sizes, file)
             run.checkpoint.unlink(missing_ok=True)
         return file
 
-    def _weights(self, server: Arrays, rounds: Sequence[Record], sizes: IntArray) -> Weights:
-        """The result with its provenance."""
-        parts, settings = self.parts, self.settings
+    def _save(self, server: Arrays, rounds: Sequence[Record], sizes: IntArray, file: Path) -> None:
+        """Write the result with its provenance."""
+        parts, settings, algorithm = self.parts, self.settings, self.algorithm
         seconds = sum(sum(record["seconds"].values()) for record in rounds)
         own, data = (
             parts.config.partition.scheme == OWN,
             parts.data,
         )  # nobody knows which images nodes have of their own
-        about = {
+        seen = {
             "protocol": "" if own else parts.config.data.protocol,
             "dataset": "" if own else parts.config.data.dataset,
             "data": "" if own else data_digest(np.asarray(data.images), data.labels),
+        }
+        if isinstance(algorithm, GaussianSums):
+            algorithm.result(server).save(file, Seen.under(**seen))
+            return
+        about = {
+            **seen,
             "seed": settings.seed,
             "preset": settings.preset or "federated",
             "device": device_name(parts.device),
@@ -152,8 +165,8 @@ class GeneratorStage:
         updates = sum(record["steps"] for record in rounds)
         shape, classes = data.dataset.shape, data.dataset.classes
         spent = updates, updates * settings.batch, seconds
-        tensors = self.algorithm.result(server)
-        return trained_weights(tensors, self.algorithm.preset, shape, classes, self.start, *spent, about)
+        weights = algorithm.result(server), algorithm.preset
+        trained_weights(*weights, shape, classes, self.start, *spent, about).save(file)
 
     def cost(self) -> dict[str, Any]:
         """Rounds, seconds and bytes of the training, for a run's summary; bytes are a client's mean."""
@@ -179,7 +192,8 @@ def train_generator(config: RunConfig, root: Path, on_round: OnStage | None = No
 def identity_of(parts: Parts, settings: Federated) -> str:
     """A hash of all that determines the weights: recipe, start, partition, data and protocol."""
     config = parts.config
-    recipe = replace(settings, start="", allow_seen=False, of=type(settings.of)())
+    of = settings.of if isinstance(settings.of, Gaussian) else Diffusion()  # fields of diffusion say how to draw
+    recipe = replace(settings, start="", allow_seen=False, of=of)
     content = [config.content.data, config.content.partition, settings.content(config.data.dataset)]
     device = parts.device.type  # a GPU trains in bf16
     return json_digest([VERSION, recipe.spec, *content, config.data.protocol, config.data.dataset, device])

@@ -37,7 +37,6 @@ from fedeas.flower.revealed_counts import Share
 from fedeas.flower.run_errors import print_log, told_in_one_line
 from fedeas.flower.server import FlowerClients
 from fedeas.flower.wire import Header, Parcel, header_of, packed, unpacked
-from fedeas.generators.diffusion.presets import preset_from
 from fedeas.runs.store import Record, Run, RunStore, trained
 
 DEFAULTS = '{"engine": {"name": "flower"}}'
@@ -149,8 +148,8 @@ def train(own: Participant, header: Header, content: RecordDict) -> tuple[Header
 
 def _work(task: Task, own: Participant, header: Header, content: RecordDict) -> tuple[Header, Arrays]:
     broadcast = unpacked(content)[1]
-    if "preset" in header:
-        reply = own.train_generator(header["round"], broadcast, preset_from(header["preset"]))
+    if "generator" in header:
+        reply = own.train_generator(header["round"], broadcast, header["generator"])
     else:
         reply = own.work(task, header["round"], broadcast, header["last"], header["keep"])
     if reply is None:

@@ -10,6 +10,7 @@ import dataclasses
 import os
 import shutil
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -19,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from fedeas.algorithms import Reply, parse_algorithm
+from fedeas.algorithms import FedAvg, Reply, parse_algorithm
 from fedeas.algorithms.base import Arrays
 from fedeas.config.generators import with_weights
 from fedeas.config.run import OWN, RunConfig
@@ -39,16 +40,18 @@ from fedeas.data.sources import Dataset, load_dataset
 from fedeas.federation.checkpoint import load_checkpoint, save_checkpoint
 from fedeas.federation.clients import ready_generator
 from fedeas.federation.engines.base import Task
+from fedeas.federation.gaussian_sums import GaussianSums
 from fedeas.federation.generator_rounds import DiffusionRounds
 from fedeas.federation.identity import own_code_of
 from fedeas.federation.parts import new_model
 from fedeas.federation.split import FederatedData, split_data
 from fedeas.federation.worker import Worker
 from fedeas.flower.node_settings import NodeSettings, TellableError
-from fedeas.flower.privacy import PrivacyLedger, check_fits, protect
+from fedeas.flower.privacy import PrivacyLedger, check_fits, protect, with_noise
 from fedeas.flower.revealed_counts import Disclosures, Share, numbers_of, own_row
 from fedeas.generators.base import plan_addresses
-from fedeas.generators.diffusion.presets import Preset
+from fedeas.generators.diffusion.presets import Preset, preset_from
+from fedeas.generators.kinds import Federated, Gaussian
 from fedeas.generators.registry import content_digest, federated_in, parse_generator
 from fedeas.planning.policies import parse_policy
 from fedeas.planning.policies.base import Needs
@@ -164,11 +167,8 @@ class Participant:
         node's owner has not chosen.
         """
         generator, chosen = self.config.generator, bool(self.node.generator)
-        if federated_in(self.run.generator) is not None and self.node.privacy:
-            raise TellableError(
-                "its node adds noise to its updates, and the clients of this run train a generator without any; "
-                "choose a generator that comes as a file"
-            )
+        if federated_in(self.run.generator) is not None:
+            self._generator_training()
         if federated_in(generator) is not None:
             return
         if not chosen:
@@ -245,15 +245,36 @@ class Participant:
         metrics = {name: value for name, value in reply.metrics.items() if name != "loss"}
         return dataclasses.replace(reply, arrays=arrays, metrics={**metrics, "epsilon": epsilon})
 
-    def train_generator(self, round: int, broadcast: Arrays, preset: Preset) -> Reply | None:
-        """The client's part of a round in which the clients train their generator."""
-        settings, classes = federated_in(self.run.generator), len(self.about.classes)
-        if settings is None or self.node.privacy:
-            raise TellableError("its node does not train a generator in this run")
-        network = _shared_network(preset, self.about.shape, classes, str(self.device))
-        rounds = DiffusionRounds(settings, preset, classes, self.config.engine.compile)
+    def _generator_training(self) -> tuple[Federated, GaussianSums | None]:
+        """How the clients train their generator, and its sums if it has some; refused if the node's owner forbids it."""
+        settings, of = federated_in(self.run.generator), None
+        if settings is None:
+            raise TellableError("the clients of this run train no generator")
+        if isinstance(settings.of, Gaussian):
+            of = GaussianSums(settings.of, self.about.shape, self.about.classes)
+        if self.node.privacy and of is None:
+            raise TellableError(
+                "its node adds noise to its updates, and the clients of this run train a generator without any; "
+                "choose a generator that comes as a file"
+            )
+        if of is not None and not self.node.privacy:
+            self._check_sharing("a federated Gaussian generator")
+        return settings, of
+
+    def train_generator(self, round: int, broadcast: Arrays, recipe: Mapping[str, Any]) -> Reply | None:
+        """The client's part of a round in which the clients train their generator; `recipe` are a preset's fields."""
+        settings, sums = self._generator_training()
+        algorithm: FedAvg
+        if sums is not None:
+            network: nn.Module = nn.Identity()
+            noise = self.node.privacy
+            algorithm = with_noise(sums, noise, self.ledger, self.fingerprint) if noise else sums
+        else:
+            preset, classes = preset_from(recipe), len(self.about.classes)
+            algorithm = DiffusionRounds(settings, preset, classes, self.config.engine.compile)
+            network = _shared_network(preset, self.about.shape, classes, str(self.device))
         worker = replace(
-            self._worker(Task.SETUP), algorithm=rounds, model=network, clients={self.client: self.real},
+            self._worker(Task.SETUP), algorithm=algorithm, model=network, clients={self.client: self.real},
             seed=settings.seed, total_rounds=settings.rounds,
         )  # fmt: skip
         return worker.run(Task.TRAIN, self.client, round, self._on_device(broadcast), {})[0]

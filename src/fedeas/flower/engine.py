@@ -135,9 +135,9 @@ class FlowerEngine(Engine):
         self._check_enough(len(answers), len(plans), 1.0, "settle", NotReadyError)
         return [answers[client] for client in headers]
 
-    def for_generator(self, preset: Header) -> FlowerEngine:
-        """The engine for the rounds in which clients train their generator, a network of this preset."""
-        header = {**self.header, "preset": preset}
+    def for_generator(self, recipe: Header) -> FlowerEngine:
+        """The engine for the rounds in which clients train their generator; `recipe` has what the config lacks."""
+        header = {**self.header, "generator": recipe}
         return replace(self, header=header, count=ClientCount(), accepted={}, kept={}, absences={})
 
     def give_generator(self, file: Path, clients: Sequence[int]) -> None:

@@ -13,6 +13,7 @@ from fedeas.core.arrays import IntArray
 from fedeas.core.errors import InputError
 from fedeas.core.log import log
 from fedeas.federation.clients import ReadyClients, budget_record
+from fedeas.federation.generator_rounds import DiffusionRounds
 from fedeas.federation.generator_stage import GeneratorStage, OnStage
 from fedeas.federation.parts import Parts
 from fedeas.federation.pool_size import check_pool_size
@@ -71,8 +72,8 @@ class FlowerClients:
             budget = {"total": total, "imbalance_removed": None, "synthetic_share": total / (total + real)}
         if stage is None or not generated.any():
             return ReadyClients(engine, sizes, generated, budget)
-        preset = stage.algorithm.preset
-        weights = stage.train(lambda: engine.for_generator(asdict(preset)), sizes, on_stage)
+        recipe = asdict(stage.algorithm.preset) if isinstance(stage.algorithm, DiffusionRounds) else {}
+        weights = stage.train(lambda: engine.for_generator(recipe), sizes, on_stage)
         if weights is None:
             return None
         own = {client for client, introduction in enumerate(told) if introduction.get("own_generator")}
