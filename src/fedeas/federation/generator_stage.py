@@ -147,7 +147,7 @@ class GeneratorStage:
             "data": "" if own else data_digest(np.asarray(data.images), data.labels),
         }
         if isinstance(algorithm, GaussianSums):
-            algorithm.result(server).save(file, Seen.under(**seen))
+            algorithm.result(server).save(file, Seen.under(seen["protocol"], seen["dataset"], seen["data"]))
             return
         about = {
             **seen,

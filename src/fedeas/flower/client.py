@@ -246,7 +246,7 @@ class Participant:
         return dataclasses.replace(reply, arrays=arrays, metrics={**metrics, "epsilon": epsilon})
 
     def _generator_training(self) -> tuple[Federated, GaussianSums | None]:
-        """How the clients train their generator, and its sums if it has some; refused if the node's owner forbids it."""
+        """How the clients train their generator, and its sums if it has some; refused if the owner forbids it."""
         settings, of = federated_in(self.run.generator), None
         if settings is None:
             raise TellableError("the clients of this run train no generator")
