@@ -23,13 +23,14 @@ from fedeas.core.devices import chosen_device, torch_precision, torch_threads
 from fedeas.core.errors import InputError
 from fedeas.core.files import PathLike
 from fedeas.core.log import log
+from fedeas.core.provenance import Answer
 from fedeas.core.weight_files import checkout_of
 from fedeas.federation.backend import PLAIN, BackendFor
 from fedeas.federation.checkpoint import Saver, load_checkpoint
 from fedeas.federation.clients import Clients, LocalClients
 from fedeas.federation.engines.base import OnClient
 from fedeas.federation.forecast import Forecast, forecast
-from fedeas.federation.identity import pinned, unknown_content
+from fedeas.federation.identity import pinned, seen_by_generator, unknown_content
 from fedeas.federation.image_tally import ImageTally
 from fedeas.federation.metrics import Evaluation, gamma_hat, summarise
 from fedeas.federation.parts import Parts
@@ -78,6 +79,7 @@ def execute(
             return run
         unknown = unknown_content(parts.config)
         clients = make_clients(parts) if make_clients else LocalClients.of(parts, bank or store.root / ".bank")
+        seen = seen_by_generator(parts.config, parts.data.dataset)
         run = store.open(parts.config)  # only now, when no error in the config is left, is a folder made
         with run.locked():
             if not run.finished:  # another process may just have finished it
@@ -86,7 +88,7 @@ def execute(
                 for words in unknown:
                     log.warning("not known to the run: %s", words)
                 run.write_json("env.json", {**environment(device), "unknown": list(unknown)})
-                Federation(parts, clients).run(run, on_round, pause, on_client, on_start)
+                Federation(parts, clients, seen).run(run, on_round, pause, on_client, on_start)
     return run
 
 
@@ -101,6 +103,8 @@ class Federation:
 
     parts: Parts
     clients: Clients
+    seen: Answer = Answer.CLEAN
+    """Whether the generator was made from images that the run tests on."""
 
     def run(
         self,
@@ -170,6 +174,7 @@ class Federation:
             **summarise(rounds, config.rounds.threshold),
             **budget,
             **tally.total(rounds),
+            **({"seen": self.seen} if self.seen.note else {}),
             "seconds": {**seconds, "total": sum(seconds.values())},
         }
 
