@@ -8,7 +8,7 @@ from functools import partial
 import numpy as np
 import pytest
 
-from fedeas.core.provenance import Seen, data_digest, seen_by
+from fedeas.core.provenance import Answer, DatasetParts, Seen, data_digest, seen_by
 from fedeas.core.weight_files import generator_weights
 from fedeas.data.sources import load_dataset
 from fedeas.generators.diffusion import presets
@@ -95,7 +95,7 @@ def test_training_data_stay_in_the_record(run, fast, tmp_path):
     weights = Weights.load(second)
     assert weights.provenance["protocol"] == "merged"  # what older versions read
     assert weights.seen == seen_by(second) == Seen("digits", ("train",), weights.provenance["data"], seen_by(first))
-    assert weights.seen.seen_test_images_of("digits") is True
+    assert weights.seen.answer(DatasetParts("digits"), ("test",)) is Answer.SEEN
     assert "digits (train), continued from digits (train and test)" in run("info", second)[1]
 
 

@@ -11,6 +11,7 @@ from flwr.serverapp import Grid
 from fedeas.core.arrays import IntArray
 from fedeas.core.errors import InputError
 from fedeas.core.log import log
+from fedeas.core.provenance import Answer
 from fedeas.federation.clients import ReadyClients, budget_record
 from fedeas.federation.parts import Parts
 from fedeas.federation.pool_size import check_pool_size
@@ -65,6 +66,8 @@ class FlowerClients:
             total, real = int(generated.sum()), int(sizes.sum())
             # Without the clients' counts, the imbalance that the budget removes is unknown.
             budget = {"total": total, "imbalance_removed": None, "synthetic_share": total / (total + real)}
+        if any(introduction.get("own_generator") for introduction in told):
+            budget["seen"] = Answer.UNKNOWN  # of what these were made from
         return ReadyClients(engine, sizes, generated, budget)
 
     def _settle_by_counts(self, engine: FlowerEngine, run: Run, told: Sequence[Header]) -> tuple[IntArray, Record]:
