@@ -77,9 +77,8 @@ def execute(
         if run.finished:
             run.check()
             return run
-        unknown = unknown_content(parts.config)
+        unknown, seen = unknown_content(parts.config), seen_by_generator(parts.config, parts.data.dataset)
         clients = make_clients(parts) if make_clients else LocalClients.of(parts, bank or store.root / ".bank")
-        seen = seen_by_generator(parts.config, parts.data.dataset)
         run = store.open(parts.config)  # only now, when no error in the config is left, is a folder made
         with run.locked():
             if not run.finished:  # another process may just have finished it
