@@ -37,14 +37,14 @@ class Answer(StrEnum):
     @property
     def note(self) -> str:
         """What tables and reports say of a run whose generator has this answer; empty if it is clean."""
-        return {Answer.SEEN: "images seen", Answer.UNKNOWN: "ancestors unknown"}.get(self, "")
+        return {Answer.SEEN: "the run's images seen", Answer.UNKNOWN: "ancestors unknown"}.get(self, "")
 
     @staticmethod
     def worst(answers: Iterable[str]) -> Answer:
         """The worst of these answers; clean if there are none.
 
         >>> Answer.worst(["clean", "seen", "unknown"]).note
-        'images seen'
+        "the run's images seen"
         """
         return max(map(Answer, answers), key=[*Answer].index, default=Answer.CLEAN)
 
