@@ -12,13 +12,14 @@ from safetensors.torch import load_file
 from fedeas.algorithms.base import Fleet, Reply
 from fedeas.config import load_config
 from fedeas.core.errors import InputError, SpecError
+from fedeas.core.provenance import Seen
 from fedeas.federation import generator_stage
 from fedeas.federation.generator_rounds import DiffusionRounds
 from fedeas.federation.run import execute
 from fedeas.generators.diffusion import presets
 from fedeas.generators.diffusion.presets import PRESETS, Network
 from fedeas.generators.diffusion.updates import ClientUpdates, initial_network, read_moments, sent_moments
-from fedeas.generators.diffusion.weights import Weights
+from fedeas.generators.diffusion.weights import Weights, half
 from fedeas.generators.registry import parse_generator
 from fedeas.runs.store import RunStore
 
@@ -276,3 +277,41 @@ class TestGaussian:
         for components in (5, 6):
             execute(config(f"generator=federated(of=gaussian(components={components}))"), RunStore(tmp_path))
         assert len(list(tmp_path.glob(".generators/*/generator.safetensors"))) == 2
+
+
+class TestTheStart:
+    """Weights that have seen the run's images, themselves or in an ancestor, are refused."""
+
+    @staticmethod
+    def start(path, *seen):
+        """Tiny weights whose trainings saw these datasets, the first one last; no dataset is no record."""
+        record = None
+        for dataset in reversed(seen):
+            record = Seen(dataset, ("train",) if dataset else (), None, record)
+        network = initial_network(TINY, SHAPE, tuple(map(str, range(10))), 0, None)
+        weights = Weights(TINY.network, SHAPE, tuple(map(str, range(10))), half(network.state_dict()))
+        replace(weights, provenance={"seen": record.record} if record else {}).save(path)
+        return path
+
+    def test_an_ancestor_that_saw_the_clients_images(self, tmp_path):
+        start = self.start(tmp_path / "start.safetensors", "cifar100", "digits")
+        with pytest.raises(InputError, match="continued from digits"):
+            execute(config(recipe=f'{RECIPE}, start="{start}"'), RunStore(tmp_path / "runs"))
+        assert not (tmp_path / "runs").exists()
+        run = execute(config(recipe=f'{RECIPE}, start="{start}", allow_seen=true'), RunStore(tmp_path / "runs"))
+        assert run.summary()["seen"] == "seen"
+
+    @pytest.mark.parametrize(("seen", "answer"), [(["cifar100"], None), (["cifar100", ""], "unknown"), ([], "unknown")])
+    def test_others_are_accepted_and_named(self, tmp_path, seen, answer):
+        start = self.start(tmp_path / "start.safetensors", *seen)
+        run = execute(config(recipe=f'{RECIPE}, start="{start}"'), RunStore(tmp_path / "runs"))
+        assert run.summary().get("seen") == answer
+        file = next((tmp_path / "runs").glob(".generators/*/generator.safetensors"))
+        assert [one.dataset for one in Weights.load(file).seen.chain] == ["digits", *(seen or [""])]
+
+    def test_its_weights_are_where_training_begins(self, tmp_path):
+        """With a learning rate of almost nothing, the result is the start."""
+        start = self.start(tmp_path / "start.safetensors", "cifar100")
+        execute(config(recipe=f'{RECIPE}, start="{start}", lr=1e-12, messages=fp32'), RunStore(tmp_path))
+        [trained] = trained_in(tmp_path).values()
+        assert same(trained, load_file(start))

@@ -29,6 +29,7 @@ def run(
     runs: PathLike = "runs",
     bank: PathLike | None = None,
     minutes: float | None = None,
+    strict: bool = False,
     on_round: Callable[[Record], None] | None = None,
     on_start: Callable[[Forecast], None] | None = None,
     **settings: Any,
@@ -41,6 +42,7 @@ def run(
         runs: folder of run directories.
         bank: folder of synthetic images; ``.bank`` in `runs` by default.
         minutes: pause when the next round would end later; the same call resumes.
+        strict: refuse a generator that was made from images of which there is no record.
         on_round: called with the record of each round.
         on_start: called before training with its estimated `seconds` and `rounds`, and with the number of `images`.
         settings: values that replace those of the config; a section is joined to its key by two underscores, as in
@@ -48,11 +50,14 @@ def run(
             what a dictionary leaves out stays as it is.
     """
     from fedeas.fast import backend_for
+    from fedeas.federation.identity import refuse_unknown_ancestors
     from fedeas.federation.run import execute
 
     store = RunStore(runs)
     pause = None if minutes is None else Deadline(minutes)
     chosen = _chosen(config, plan, store, settings)
+    if strict:
+        refuse_unknown_ancestors(chosen)
     return execute(chosen, store, on_round, bank, pause=pause, on_start=on_start, backend_for=backend_for)
 
 

@@ -144,6 +144,7 @@ def _state(run: Run) -> dict[str, object]:
         "time left": left,
         "policy": run.config.policy,
         "seed": run.config.seed,
+        "generator": run.seen,
         "since": "" if now.state is RunState.RUNNING else f"{now.changed:%Y-%m-%d %H:%M}",
     }
 
@@ -194,6 +195,11 @@ class FinishedMethod(NamedTuple):
     federation: tuple[object, ...]
     seeds: Seeds
 
+    @property
+    def shown(self) -> Text:
+        """The name, with a note on what its generator has seen."""
+        return foreign_text(self.name + (f" ({self.seeds.seen})" if self.seeds.seen else ""))
+
 
 def by_method(runs: Sequence[Run]) -> list[FinishedMethod]:
     """Finished runs grouped by config without the seed."""
@@ -219,7 +225,7 @@ def _accuracy_table(methods: Sequence[FinishedMethod], reference: FinishedMethod
         rounds = [str(each.seeds.window).partition(" ")[2]] if len(windows) > 1 else []
         reached = [each.seeds.percent(key).text(1) for key in ("accuracy", "final")]
         compared = _compared(each, reference) if reference is not None else []
-        table.add_row(foreign_text(each.name), str(len(each.seeds)), *rounds, *reached, *compared)
+        table.add_row(each.shown, str(len(each.seeds)), *rounds, *reached, *compared)
     table.caption = f"n seeds, mean ± deviation. Accuracy is the mean of {where}; final is the last round."
     return table
 
@@ -242,7 +248,7 @@ def _work_table(methods: Sequence[FinishedMethod]) -> Table:
     for each in methods:
         found = [(each.seeds.average(*keys), scale, decimals) for keys, scale, decimals in numbers]
         cells = ("-" if value is None else fixed(scale * value, decimals) for value, scale, decimals in found)
-        table.add_row(foreign_text(each.name), *cells)
+        table.add_row(each.shown, *cells)
     table.caption = (
         "Means over seeds. Synthetic: images planned; removed: label imbalance, %; peak: best round; images seen: "
         "by the steps, each as often as it was seen."

@@ -6,6 +6,7 @@ import json
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,13 +17,13 @@ from rich.table import Table
 from fedeas.calls.running import config_from, with_settings
 from fedeas.cli.display import foreign_text
 from fedeas.cli.fitting import output
-from fedeas.cli.options import DataRoot, Device
+from fedeas.cli.options import DataRoot, Device, Strict
 from fedeas.cli.progress import announce, duration, every, live_bar, progress
 from fedeas.core.deadline import Deadline
-from fedeas.core.errors import InputError
+from fedeas.core.errors import FedEASError, InputError
 from fedeas.core.files import make_folder, write_bytes
 from fedeas.core.foreign_text import printable
-from fedeas.core.provenance import Seen, data_digest
+from fedeas.core.provenance import ALL_PARTS, DatasetParts, Seen, data_digest, refuse_unknown
 from fedeas.core.records import Record, read_record, write_record
 from fedeas.core.weight_files import GENERATOR, folder_for_new, generator_weights, name_of_dataset
 
@@ -61,6 +62,7 @@ def train(
         Path | None, typer.Option(help="Config whose clients train the generator together; it has the recipe.")
     ] = None,
     runs: Annotated[Path, typer.Option(help="Runs that will use the federated generator.")] = Path("runs"),
+    strict: Strict = False,
     data_root: DataRoot = None,
 ) -> None:
     """Train a diffusion model; an interrupted training is resumed."""
@@ -68,7 +70,7 @@ def train(
         if preset or updates or seed or compiled or start is not None:
             raise InputError("--federated: the config has the recipe; set preset, start and seed in its generator")
         folder = out or folder_for_new() / f"{name_of_dataset(dataset)}-federated"
-        _train_federated(dataset, federated, runs, folder, device, minutes, data_root)
+        _train_federated(dataset, federated, runs, folder, device, minutes, data_root, strict)
         return
     from fedeas.core.devices import chosen_device, device_name
     from fedeas.data.sources import load_dataset
@@ -80,11 +82,14 @@ def train(
     where = chosen_device(device)
     preset = preset or presets.suited_preset(data.shape, where)
     recipe = presets.preset(preset)
+    begin = None if start is None else Weights.load(start)
+    if strict and begin is not None:
+        refuse_unknown(start, data.name, begin.seen.answer(_parts(data)))
     images, labels = data.seen_under(protocol)
     folder = out or folder_for_new() / f"{name_of_dataset(dataset)}-{preset}"
     trainer = Trainer(
         images, labels, data.classes, recipe, updates=updates, seed=seed, device=where,
-        compiled=compiled, start=Weights.load(start) if start is not None else None,
+        compiled=compiled, start=begin,
     )  # fmt: skip
     seen = {"dataset": data.name, "protocol": protocol, "preset": preset, "device": device_name(trainer.device)}
     if trainer.device.type == "cpu":
@@ -100,16 +105,20 @@ def train(
 
 
 def _train_federated(
-    dataset: str, config: Path, runs: Path, folder: Path, device: str, minutes: float, data_root: Path | None
-) -> None:
+    dataset: str, config: Path, runs: Path, folder: Path, device: str, minutes: float, data_root: Path | None,
+    strict: bool,
+) -> None:  # fmt: skip
     """Let the clients of a config train its generator, and copy the weights to the folder."""
     from fedeas.federation.generator_stage import train_generator
+    from fedeas.federation.identity import refuse_unknown_ancestors
 
     given = {
         "data": {"dataset": dataset, **({"root": str(data_root)} if data_root else {})},
         "engine": {"device": device},
     }
     chosen = with_settings(config_from(config), given)
+    if strict:
+        refuse_unknown_ancestors(chosen)
     pause = Deadline(minutes) if minutes else None
     with progress(chosen) as show:
 
@@ -213,13 +222,18 @@ def check(
 @generator.command()
 def info(
     weights: Annotated[str, typer.Argument(help="A generator.safetensors, or the name of one that is known.")],
+    dataset: Annotated[str, typer.Option("--for", help="Also show what it has seen of this dataset.")] = "",
+    device: Device = "auto",
+    data_root: DataRoot = None,
     as_markdown: Annotated[bool, typer.Option("--markdown", help="Print as Markdown.")] = False,
 ) -> None:
     """Show a generator, its training data, and the result of its check, if NAME.report.json is beside it."""
     from fedeas.generators.diffusion.weights import Weights
 
     path = generator_weights(weights)
-    rows = [*_facts(Weights.load(path), path), *_quality_rows(path.with_suffix(".report.json"))]
+    made = Weights.load(path)
+    rows = [*_facts(made, path), *_quality_rows(path.with_suffix(".report.json"))]
+    rows += _rows_on_seen(made.seen, dataset, device, data_root) if dataset else []
     if as_markdown:
         lines = (f"| {printable(name)} | {printable(value)} |" for name, value in rows)
         print("\n".join(["| | |", "|---|---|", *lines]))
@@ -246,6 +260,32 @@ def _facts(weights: Weights, path: Path) -> list[tuple[str, str]]:
         ("images seen", f"{seen.get('images', 0):,} in {seen.get('updates', 0):,} updates"),
         ("sampler", f"{weights.solver}, {weights.steps} steps, guidance {weights.guidance:g}"),
     ]
+
+
+def _rows_on_seen(seen: Seen, dataset: str, device: str, data_root: Path | None) -> list[tuple[str, str]]:
+    """What the weights have seen of a dataset, and near-duplicates of their training data in its test part."""
+    from fedeas.core.devices import chosen_device
+    from fedeas.data.sources import load_dataset
+    from fedeas.generators.quality.duration import comparing_seconds
+    from fedeas.generators.quality.metrics import near_duplicates
+
+    data, place = load_dataset(dataset, data_root), chosen_device(device)
+    rows = [(f"{part} part of {data.name}", seen.answer(_parts(data), (part,)).value) for part in ALL_PARTS]
+    for one in {(each.dataset, each.parts): each for each in seen.chain}.values():
+        try:
+            other = data if one.dataset == data.name else load_dataset(one.dataset, data_root)
+            images, _ = other.seen_under("merged" if "test" in one.parts else "clean")
+            announce(comparing_seconds(images, 2 * len(data.test_images), place), f"to compare with {one.dataset}")
+            found, turned = near_duplicates(data.test_images, images, place)
+            said = f"{found:,} of {len(data.test_images):,} test images ({turned:,} if turned by 180 degrees)"
+        except FedEASError as error:
+            said = f"not counted: {error}"
+        rows.append((f"near-duplicates of {replace(one, start=None)}", said))
+    return rows
+
+
+def _parts(data: Any) -> DatasetParts:
+    return DatasetParts(data.name, (data.images, data.labels), (data.test_images, data.test_labels))
 
 
 def _quality_rows(path: Path) -> list[tuple[str, str]]:

@@ -16,6 +16,7 @@ DataRoot = Annotated[Path | None, typer.Option(help="Folder with the datasets' P
 Device = Annotated[str, typer.Option(help="cpu, cuda or auto.")]
 Folder = Annotated[Path, typer.Option("--runs", help="Folder of run directories.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print as JSON.")]
+Strict = Annotated[bool, typer.Option("--strict", help="Refuse weights if no record tells what they have seen.")]
 RUNS = Path("runs")
 
 

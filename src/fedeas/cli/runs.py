@@ -16,7 +16,7 @@ import typer
 import fedeas.runs
 from fedeas.cli.display import run_record, runs_tables, states_table
 from fedeas.cli.fitting import output
-from fedeas.cli.options import RUNS, AsJson, DataRoot, Folder, read_config
+from fedeas.cli.options import RUNS, AsJson, DataRoot, Folder, Strict, read_config
 from fedeas.cli.progress import announce, progress, say_how_long
 from fedeas.config.run import RunConfig
 from fedeas.core.deadline import Deadline
@@ -54,6 +54,7 @@ def run(
     bank: Annotated[Path | None, typer.Option(help="Folder of synthetic images; RUNS/.bank by default.")] = None,
     minutes: Annotated[float | None, typer.Option(min=0.1, help="Pause then; the same command resumes.")] = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print no rounds, only the result.")] = False,
+    strict: Strict = False,
     as_json: AsJson = False,
     folder: Folder = RUNS,
 ) -> None:
@@ -61,6 +62,7 @@ def run(
 
     A finished run is not trained again, only shown.
     """
+    from fedeas.federation.identity import refuse_unknown_ancestors
     from fedeas.federation.model_choice import for_this_machine
 
     named = [] if engine is None else [f"engine.name={engine}"]
@@ -70,6 +72,8 @@ def run(
     if dry_run:
         _print_resolved(chosen)
         return
+    if strict:
+        refuse_unknown_ancestors(chosen)
     trackers = [parse_tracker(each) for each in track or ()]
     configs = [chosen.model_copy(update={"seed": chosen.seed + i}) for i in range(seeds)]
     pause = None if minutes is None else Deadline(minutes)

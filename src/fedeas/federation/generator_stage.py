@@ -30,6 +30,7 @@ from fedeas.federation.checkpoint import Saver, load_checkpoint
 from fedeas.federation.engines.base import Engine
 from fedeas.federation.gaussian_sums import GaussianSums
 from fedeas.federation.generator_rounds import DiffusionRounds, network_in_training
+from fedeas.federation.identity import seen_by_generator
 from fedeas.federation.parts import Parts
 from fedeas.federation.rounds import Schedule, federate
 from fedeas.federation.split import refuse_own_data
@@ -186,6 +187,7 @@ def train_generator(config: RunConfig, root: Path, on_round: OnStage | None = No
         stage = GeneratorStage.of(parts, root)
         if stage is None:
             raise InputError(f"generator {config.generator}: clients do not train it; set generator=federated")
+        seen_by_generator(config, parts.data.dataset)  # refuses a start that has seen the clients' images
         return stage.train(stage.local_engine, parts.data.counts.sizes, on_round)
 
 

@@ -23,6 +23,7 @@ from fedeas.core.devices import chosen_device, torch_precision, torch_threads
 from fedeas.core.errors import InputError
 from fedeas.core.files import PathLike
 from fedeas.core.log import log
+from fedeas.core.provenance import Answer
 from fedeas.core.weight_files import checkout_of
 from fedeas.federation.backend import PLAIN, BackendFor
 from fedeas.federation.checkpoint import Saver, load_checkpoint
@@ -30,7 +31,7 @@ from fedeas.federation.clients import Clients, LocalClients, ReadyClients
 from fedeas.federation.engines.base import OnClient
 from fedeas.federation.forecast import Forecast, forecast
 from fedeas.federation.generator_stage import OnStage, bytes_of
-from fedeas.federation.identity import pinned, unknown_content
+from fedeas.federation.identity import pinned, seen_by_generator, unknown_content
 from fedeas.federation.image_tally import ImageTally
 from fedeas.federation.metrics import Evaluation, gamma_hat, summarise
 from fedeas.federation.parts import Parts
@@ -80,7 +81,7 @@ def execute(
         if run.finished:
             run.check()
             return run
-        unknown = unknown_content(parts.config)
+        unknown, seen = unknown_content(parts.config), seen_by_generator(parts.config, parts.data.dataset)
         clients = (
             make_clients(parts) if make_clients else LocalClients.of(parts, bank or store.root / ".bank", store.root)
         )
@@ -92,7 +93,7 @@ def execute(
                 for words in unknown:
                     log.warning("not known to the run: %s", words)
                 run.write_json("env.json", {**environment(device), "unknown": list(unknown)})
-                Federation(parts, clients).run(run, on_round, pause, on_client, on_start, on_stage)
+                Federation(parts, clients, seen).run(run, on_round, pause, on_client, on_start, on_stage)
     return run
 
 
@@ -107,6 +108,8 @@ class Federation:
 
     parts: Parts
     clients: Clients
+    seen: Answer = Answer.CLEAN
+    """Whether the generator was made from images that the run tests on."""
 
     def run(
         self,
@@ -184,6 +187,7 @@ class Federation:
             **summarise(rounds, config.rounds.threshold),
             **ready.budget,
             **tally.total(rounds),
+            **({"seen": self.seen} if self.seen.note else {}),
             **({"generator": ready.stage.cost()} if ready.stage else {}),
             **({"bytes": bytes_of(rounds, config.partition.clients)} if "bytes" in rounds[0] else {}),
             "seconds": {**seconds, "total": sum(seconds.values())},

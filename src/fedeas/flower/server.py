@@ -12,6 +12,7 @@ from fedeas.config.run import OWN
 from fedeas.core.arrays import IntArray
 from fedeas.core.errors import InputError
 from fedeas.core.log import log
+from fedeas.core.provenance import Answer
 from fedeas.federation.clients import ReadyClients, budget_record
 from fedeas.federation.generator_rounds import DiffusionRounds
 from fedeas.federation.generator_stage import GeneratorStage, OnStage
@@ -70,6 +71,8 @@ class FlowerClients:
             total, real = int(generated.sum()), int(sizes.sum())
             # Without the clients' counts, the imbalance that the budget removes is unknown.
             budget = {"total": total, "imbalance_removed": None, "synthetic_share": total / (total + real)}
+        if any(introduction.get("own_generator") for introduction in told):
+            budget["seen"] = Answer.UNKNOWN  # of what these were made from
         if stage is None or not generated.any():
             return ReadyClients(engine, sizes, generated, budget)
         recipe = asdict(stage.algorithm.preset) if isinstance(stage.algorithm, DiffusionRounds) else {}

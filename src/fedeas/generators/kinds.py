@@ -11,7 +11,7 @@ from fedeas.core.arrays import IntArray
 from fedeas.core.digests import json_digest
 from fedeas.core.errors import InputError
 from fedeas.core.own_code import imported_code
-from fedeas.core.provenance import check_clean, unknown_to_be_clean, which_images
+from fedeas.core.provenance import NOT_KNOWN, Answer, DatasetParts, Seen, check_start, seen_by
 from fedeas.core.sentences import first_of
 from fedeas.core.weight_files import description, folder_digest, generator_weights, name_of_dataset, weights_digest
 from fedeas.generators.base import Generator, Shape, checked_shape
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 class Gaussian(fields.Gaussian, GeneratorSettings):
     """Makes a `GaussianGenerator`."""
+
+    remedy = "fit it to training images alone"
 
     @property
     def is_fitted(self) -> bool:
@@ -52,8 +54,7 @@ class Gaussian(fields.Gaussian, GeneratorSettings):
         from fedeas.generators.gaussian import GaussianGenerator
 
         if self.weights:
-            if context.protocol == "clean":
-                check_clean(generator_weights(self.weights), context.dataset, "fit it to training images alone")
+            self.seen(DatasetParts(context.dataset), context.protocol)
             return self._loaded(context.dataset, context.classes, context.shape)
         data = context.images, context.labels, len(context.classes)
         return GaussianGenerator.fit(*data, self.components, self.shrinkage, dataset=context.dataset, basis=self.basis)
@@ -79,16 +80,17 @@ class Gaussian(fields.Gaussian, GeneratorSettings):
         """A hash of the file's tensors, if there is a file."""
         return {"weights": weights_digest(generator_weights(self.weights))} if self.weights else {}
 
-    def unknown(self, dataset: str, protocol: str = "clean") -> tuple[str, ...]:
-        """Which images a file was fitted to, if it does not say."""
-        if not self.weights or protocol != "clean":
-            return ()
-        return unknown_to_be_clean(generator_weights(self.weights), dataset)
+    def records(self, dataset: str) -> dict[str, Seen]:
+        """Which images a file was fitted to."""
+        path = generator_weights(self.weights) if self.weights else None
+        return {str(path): seen_by(path)} if path else {}
 
 
 @dataclass(frozen=True)
 class Diffusion(fields.Diffusion, GeneratorSettings):
     """Makes a `DiffusionGenerator`."""
+
+    remedy = "train it with `fedeas generator train --protocol clean`"
 
     def needs_data(self) -> str:
         """Without weights, it needs the name of the dataset."""
@@ -111,9 +113,7 @@ class Diffusion(fields.Diffusion, GeneratorSettings):
         from fedeas.generators.diffusion.sampling import DiffusionGenerator
 
         weights = self._loaded(context.dataset, context.classes, context.shape)
-        if context.protocol == "clean":
-            file, remedy = generator_weights(self._place(context.dataset)), "`fedeas generator train --protocol clean`"
-            check_clean(file, context.dataset, f"train it with {remedy}")
+        self.seen(DatasetParts(context.dataset), context.protocol)
         return DiffusionGenerator(
             weights, solver=self.solver, steps=self.steps, guidance=self.guidance, precision=self.precision,
             device=context.device, compiled=self.compiled,
@@ -138,9 +138,10 @@ class Diffusion(fields.Diffusion, GeneratorSettings):
         path = generator_weights(self._place(dataset))
         return {"weights": weights_digest(path), "settings": _settings(path, "network", "shape", "sampler")}
 
-    def unknown(self, dataset: str, protocol: str = "clean") -> tuple[str, ...]:
-        """Which images the weights have seen, if their file does not say."""
-        return unknown_to_be_clean(generator_weights(self._place(dataset)), dataset) if protocol == "clean" else ()
+    def records(self, dataset: str) -> dict[str, Seen]:
+        """Which images the weights have seen."""
+        path = generator_weights(self._place(dataset))
+        return {str(path): seen_by(path)}
 
     def _place(self, dataset: str) -> str:
         return self.weights or name_of_dataset(dataset)
@@ -166,10 +167,14 @@ class SdTurbo(fields.SdTurbo, GeneratorSettings):
         """A hash of the folder's files; empty for a model on the Hub."""
         return {"model": folder_digest(self.model)} if self._is_local else {}
 
+    def records(self, dataset: str) -> dict[str, Seen]:
+        """Nobody knows which images the model was trained on."""
+        return {self.model: NOT_KNOWN}
+
     def unknown(self, dataset: str, protocol: str = "clean") -> tuple[str, ...]:
         """The revision of a model on the Hub, and the images that the model was trained on."""
         revision = () if self._is_local else (f"{self.model}: the revision that the hub serves",)
-        return (*revision, *_images_seen(self.model, protocol))
+        return (*revision, *super().unknown(dataset, protocol))
 
     @property
     def _is_local(self) -> bool:
@@ -199,9 +204,13 @@ class WrapperSettings(fields.Wrapper, GeneratorSettings):
         """That of the other generator, with "of" before each name."""
         return {f"of {name}": value for name, value in self.of.content(dataset).items()}
 
+    def seen(self, data: DatasetParts, protocol: str = "clean") -> Answer:
+        """The worse answer of its own and that of the other generator."""
+        return Answer.worst([super().seen(data, protocol), self.of.seen(data, protocol)])
+
     def unknown(self, dataset: str, protocol: str = "clean") -> tuple[str, ...]:
-        """That of the other generator."""
-        return self.of.unknown(dataset, protocol)
+        """That of the other generator, and its own."""
+        return (*self.of.unknown(dataset, protocol), *super().unknown(dataset, protocol))
 
     def check_fits(self, dataset: str, classes: tuple[str, ...], shape: Shape) -> None:
         """Refuse a file of the other generator that does not fit."""
@@ -215,6 +224,8 @@ class WrapperSettings(fields.Wrapper, GeneratorSettings):
 @dataclass(frozen=True)
 class ClassifierFiltered(WrapperSettings, fields.ClassifierFiltered):
     """Makes a `Filtered`."""
+
+    remedy = "leave it out, and one is trained on the training part"
 
     @property
     def is_fitted(self) -> bool:
@@ -232,9 +243,8 @@ class ClassifierFiltered(WrapperSettings, fields.ClassifierFiltered):
         from fedeas.generators.filtered import Filtered
         from fedeas.generators.quality.classifier import Classifier, kept_classifier
 
-        if self.classifier and context.protocol == "clean":
-            check_clean(self.classifier, context.dataset, "leave it out, and one is trained on the training part")
         if self.classifier:
+            self.seen(DatasetParts(context.dataset), context.protocol)
             judge = Classifier.load(self.classifier, context.device)
         else:
             data = context.images, context.labels, len(context.classes)
@@ -249,11 +259,9 @@ class ClassifierFiltered(WrapperSettings, fields.ClassifierFiltered):
             content |= {"classifier": weights_digest(self.classifier), "classifier settings": settings}
         return content
 
-    def unknown(self, dataset: str, protocol: str = "clean") -> tuple[str, ...]:
-        """That of the other generator, and which images the classifier has seen, if its file does not say."""
-        asked = self.classifier and protocol == "clean"
-        judge = unknown_to_be_clean(self.classifier, dataset) if asked else ()
-        return (*super().unknown(dataset, protocol), *judge)
+    def records(self, dataset: str) -> dict[str, Seen]:
+        """Which images the classifier has seen, if one is named."""
+        return {self.classifier: seen_by(self.classifier)} if self.classifier else {}
 
 
 @dataclass(frozen=True)
@@ -292,10 +300,10 @@ class Federated(WrapperSettings, fields.Federated):
         return None
 
     def ready(self, context: GeneratorContext) -> Generator:
-        """Load what the clients have trained."""
+        """Load what the clients have trained, from a start that `seen` has checked."""
         if context.trained is None:
             raise InputError(self.needs_data())
-        weights = str(context.trained)
+        weights, context = str(context.trained), replace(context, protocol="")
         of = replace(self.of, weights=weights) if isinstance(self.of, Diffusion) else Gaussian(weights=weights)
         return of.ready(context)
 
@@ -306,9 +314,17 @@ class Federated(WrapperSettings, fields.Federated):
         path = generator_weights(self.start)
         return {"start": weights_digest(path), "start settings": _settings(path, "network", "shape", "class_names")}
 
+    def records(self, dataset: str) -> dict[str, Seen]:
+        """Which images the start has seen."""
+        return {self.start: seen_by(generator_weights(self.start))} if self.start else {}
+
+    def seen(self, data: DatasetParts, protocol: str = "clean") -> Answer:
+        """Whether the start has seen images of the run's clients or test part, under any protocol."""
+        return check_start(self.start, data, self.allow_seen) if self.start else Answer.CLEAN
+
     def unknown(self, dataset: str, protocol: str = "clean") -> tuple[str, ...]:
         """Which images the start has seen, if its file does not say."""
-        return unknown_to_be_clean(generator_weights(self.start), dataset) if self.start else ()
+        return GeneratorSettings.unknown(self, dataset, protocol)
 
     def check_fits(self, dataset: str, classes: tuple[str, ...], shape: Shape) -> None:
         """Refuse a start for images of another shape."""
@@ -366,14 +382,13 @@ class Python(fields.Python, GeneratorSettings):
         """Its own fingerprint, or the source of its module."""
         return {"code": custom_content(self.code)}
 
+    def records(self, dataset: str) -> dict[str, Seen]:
+        """Nobody knows which images it was made from."""
+        return {self.code: NOT_KNOWN}
+
     def unknown(self, dataset: str, protocol: str = "clean") -> tuple[str, ...]:
         """Other code and files that it depends on, and the images that it was trained on."""
-        return (imported_code(self.code), *_images_seen(self.code, protocol))
-
-
-def _images_seen(place: str, protocol: str) -> tuple[str, ...]:
-    """A sentence on the images that were seen; only the clean protocol needs it."""
-    return (which_images(place),) if protocol == "clean" else ()
+        return (imported_code(self.code), *super().unknown(dataset, protocol))
 
 
 def _settings(path: Path, *names: str) -> str:

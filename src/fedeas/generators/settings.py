@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from fedeas.config.generators import GeneratorFields
 from fedeas.core.arrays import IntArray
+from fedeas.core.provenance import ALL_PARTS, PARTS, TEST, Answer, DatasetParts, Seen, check_clean, which_images
 from fedeas.generators.base import Generator, Shape, shape_of
 
 Form = tuple[tuple[str, ...], Shape]
@@ -50,6 +51,9 @@ class GeneratorContext:
 class GeneratorSettings(GeneratorFields):
     """A generator before it is fitted or loaded."""
 
+    remedy = "choose other weights"
+    """What to do if the weights have seen test images."""
+
     @property
     def is_fitted(self) -> bool:
         """Whether it is fitted to the run's images when it is made, of which there must be some of every class."""
@@ -71,9 +75,27 @@ class GeneratorSettings(GeneratorFields):
         """Hashes of files that determine the images; none if these follow from the fields and the dataset."""
         return {}
 
+    def records(self, dataset: str) -> dict[str, Seen]:
+        """What its files of weights have seen, by their place; none if it comes without files."""
+        return {}
+
+    def seen(self, data: DatasetParts, protocol: str = "clean") -> Answer:
+        """Whether it was made from images that a run on these data tests on; the clean protocol refuses that.
+
+        The other protocol tests on images of both parts of the dataset.
+        """
+        clean = protocol == "clean"
+        records = self.records(data.name)
+        for place in records if clean else ():
+            check_clean(place, records[place], data, self.remedy)
+        fitted = [Seen(data.name, PARTS["clean"])] if self.is_fitted else []
+        return Answer.worst(each.answer(data, TEST if clean else ALL_PARTS) for each in (*fitted, *records.values()))
+
     def unknown(self, dataset: str, protocol: str = "clean") -> tuple[str, ...]:
         """What affects the images, or was seen in training, but cannot be known; one sentence each."""
-        return ()
+        records = self.records(dataset) if protocol == "clean" else {}
+        answers = {place: record.answer(DatasetParts(dataset), TEST) for place, record in records.items()}
+        return tuple(which_images(place) for place, answer in answers.items() if answer is Answer.UNKNOWN)
 
     def check_fits(self, dataset: str, classes: tuple[str, ...], shape: Shape) -> None:
         """Nothing to check if no file says which classes the generator makes."""

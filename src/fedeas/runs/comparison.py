@@ -13,6 +13,7 @@ from functools import cached_property
 from statistics import mean, stdev
 from typing import Any, Self
 
+from fedeas.core.provenance import Answer
 from fedeas.core.sentences import listed
 from fedeas.runs.accuracy_curves import RoundRange
 
@@ -170,6 +171,11 @@ class Seeds:
             found = [each[key] for each in found]
         known = [float(each) for each in found if each is not None]
         return mean(known) if known else None
+
+    @property
+    def seen(self) -> str:
+        """A note if their generator was made from images that they test on, or may have been; else empty."""
+        return Answer.worst(each.get("seen", Answer.CLEAN) for each in self.summaries.values()).note
 
     def minus(self, other: Seeds) -> Difference | None:
         """The paired difference of accuracy, in points."""

@@ -28,6 +28,7 @@ from fedeas.core.foreign_text import for_html
 from fedeas.core.journal import Journal
 from fedeas.core.locks import locked
 from fedeas.core.log import log
+from fedeas.core.provenance import Answer
 from fedeas.core.records import Record as Record
 from fedeas.core.records import (
     damaged,
@@ -106,6 +107,11 @@ class Run:
         """The measures; only for a finished run."""
         return read_record(self.path / "summary.json", REMEDY)
 
+    @property
+    def seen(self) -> str:
+        """A note if the run's generator was made from images that it tests on, or may have been; else empty."""
+        return Answer(self.summary().get("seen", Answer.CLEAN)).note if self.finished else ""
+
     def environment(self) -> Record:
         """Versions, device and threads of the latest start."""
         path = self.path / "env.json"
@@ -160,9 +166,10 @@ class Run:
         """The run in a notebook: its settings and what it has reached."""
         done = len(self.rounds())
         reached = f"accuracy {self.summary()['accuracy']:.2%}" if self.finished else "not finished"
+        seen = f" ({self.seen})" if self.seen else ""
         facts = {
             "run": self.path.name, "policy": self.config.policy, "algorithm": self.config.algorithm,
-            "rounds": f"{done} of {self.config.rounds.total}", "result": reached,
+            "rounds": f"{done} of {self.config.rounds.total}", "result": reached + seen,
         }  # fmt: skip
         rows = (f"<tr><th>{for_html(name)}</th><td>{for_html(value)}</td></tr>" for name, value in facts.items())
         return f"<table>{''.join(rows)}</table>"

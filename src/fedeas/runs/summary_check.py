@@ -6,6 +6,8 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from fedeas.core.provenance import Answer
+
 SHARES = ("accuracy", "final", "peak")
 COUNTS = ("total", "generated")
 MAYBE_UNKNOWN = ("steps", "samples", "rounds_to_threshold", "gamma_hat", "imbalance_removed")
@@ -33,7 +35,7 @@ def summary_problem(summary: Mapping[str, Any]) -> str:
     seconds = summary.get("seconds")
     if not isinstance(seconds, Mapping) or not all(_is_number(seconds.get(name)) for name in SECONDS):
         return _said(summary, "seconds", f"numbers for {', '.join(SECONDS)}")
-    return ""
+    return "" if summary.get("seen", Answer.CLEAN) in [*Answer] else _said(summary, "seen", " or ".join(Answer))
 
 
 def _is_number(value: object) -> bool:

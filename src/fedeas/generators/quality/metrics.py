@@ -28,6 +28,9 @@ CHECK_CLIENT = 2**31 - 1
 
 BLOCK = 4096  # images at a time
 
+NEAR = 1 / 3
+"""Least distance of images that are not near-duplicates, in standard deviations of the image's own pixels."""
+
 
 @dataclass(frozen=True)
 class Nearness:
@@ -226,6 +229,17 @@ def nearest(images: Images, training_images: Images, device: torch.device | str 
             least = torch.minimum(least, apart.amin(dim=1))
         squares[block] = (least + rows.square().sum(dim=1)).cpu().numpy()
     return np.sqrt(squares / images[0].size) / 255 if len(images) else squares
+
+
+def near_duplicates(images: Images, training_images: Images, device: torch.device | str = "cpu") -> tuple[int, int]:
+    """How many images have a near-duplicate among training images, and among these turned by 180 degrees.
+
+    A near-duplicate differs by less than `NEAR` of the image's own contrast: without this, all pale images would be
+    alike. The turned images are no duplicates, so the second number tells how many are that near by chance.
+    """
+    contrast = images.reshape(len(images), -1).std(axis=1) / 255
+    own, turned = (nearest(images, each, device) for each in (training_images, training_images[..., ::-1, ::-1]))
+    return int((own <= NEAR * contrast).sum()), int((turned <= NEAR * contrast).sum())
 
 
 def _rows(images: Images, device: torch.device | str) -> Tensor:

@@ -41,6 +41,7 @@ class ListedRun(NamedTuple):
     accuracy: float | None = None
     window: str = ""
     latest: float | None = None
+    seen: str = ""
     changed: datetime | None = None
     curve: AccuracyCurve = AccuracyCurve((), ())
     finished: bool = False
@@ -137,5 +138,6 @@ def _read(run: Run) -> ListedRun:
         return listed
     summary = run.summary()
     return listed._replace(
-        accuracy=float(summary["accuracy"]), window=str(RoundRange(*summary["window"])), finished=True
-    )
+        accuracy=float(summary["accuracy"]), window=str(RoundRange(*summary["window"])), finished=True,
+        seen=run.seen,
+    )  # fmt: skip

@@ -48,7 +48,7 @@ def _list_runs(folder: Path, found: runs.Listing, watching: bool) -> None:
         + cut
         * (len(methods) > charts.MOST_METHODS)
     )
-    names = ("name", "policy", "algorithm", "seed", "state", "changed", "accuracy", "window", "latest")
+    names = ("name", "policy", "algorithm", "seed", "state", "changed", "accuracy", "window", "latest", "seen")
     columns = {name: [getattr(run, name) for run in shown] for name in names}
     table = {
         name: [printable(value) if isinstance(value, str) else value for value in values]
@@ -59,5 +59,6 @@ def _list_runs(folder: Path, found: runs.Listing, watching: bool) -> None:
         "accuracy": st.column_config.NumberColumn(format="percent"),
         "window": st.column_config.TextColumn("mean of"),
         "latest": st.column_config.NumberColumn("last evaluation", format="percent"),
+        "seen": st.column_config.TextColumn("generator"),
     }
     st.dataframe(table, hide_index=True, column_config=formats)
