@@ -74,8 +74,8 @@ def cosine_basis(shape: Shape, components: int) -> FloatArray:
     waves = np.indices(shape).reshape(3, -1)
     order = np.argsort((1 + waves[0]) * (1 + waves[1] + waves[2]), kind="stable")[:components]
     factors = [_cosines(size)[chosen] for size, chosen in zip(shape, waves[:, order], strict=True)]
-    basis = np.einsum("ka,kb,kc->kabc", *factors).reshape(components, -1)
-    return np.rint(basis * BASIS_STEPS) / BASIS_STEPS
+    basis: FloatArray = np.einsum("ka,kb,kc->kabc", *factors).reshape(components, -1)
+    return np.asarray(np.rint(basis * BASIS_STEPS) / BASIS_STEPS)
 
 
 def _cosines(size: int) -> FloatArray:

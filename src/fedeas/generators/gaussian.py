@@ -126,21 +126,21 @@ class GaussianGenerator:
     ) -> GaussianGenerator:
         """The generator of `class_sums`, of one set of images or added over many, with or without noise.
 
-        Noise can make covariances indefinite and numbers larger than those of any images. So negative eigenvalues count
-        as zero, and class means and roots are limited to what images of this shape can have.
+        Noise can make covariances indefinite and numbers larger than those of any images. So eigenvalues and means are
+        limited to what images of this shape can have: eigenvalues are not negative.
         """
         counts, totals, products = moments_of(sums, components)
         check_every_class(counts, class_names)
         means = totals / counts[:, None]
         scatters = products - means[:, :, None] * totals[:, None, :]
-        roots = _roots(_shrunk(scatters, counts, shrinkage))
         largest = CENTRE * math.sqrt(math.prod(shape))
+        roots = _roots(_shrunk(scatters, counts, shrinkage), largest)
         return cls(
             shape,
             frozen(np.full(math.prod(shape), CENTRE)),
             frozen(cosine_basis(shape, components)),
             _in_steps(np.clip(means, -largest, largest), SCORE_STEPS),
-            _in_steps(np.clip(roots, -largest, largest), ROOT_STEPS),
+            _in_steps(roots, ROOT_STEPS),
             float(shrinkage),
             class_names,
             dataset,
@@ -264,10 +264,13 @@ def _shrunk(scatters: FloatArray, counts: IntArray, shrinkage: float) -> FloatAr
     return np.asarray(weight * scatters / np.maximum(freedom, 1.0) + (1 - weight) * pooled)
 
 
-def _roots(covariances: FloatArray) -> FloatArray:
-    """Symmetric square roots: unlike Cholesky factors they exist for singular covariances too."""
+def _roots(covariances: FloatArray, largest: float = math.inf) -> FloatArray:
+    """Symmetric square roots: unlike Cholesky factors they exist for singular covariances too.
+
+    Their eigenvalues are from 0 to `largest`.
+    """
     values, vectors = np.linalg.eigh(covariances)
-    return np.asarray((vectors * np.sqrt(np.maximum(values, 0))[:, None, :]) @ vectors.transpose(0, 2, 1))
+    return np.asarray((vectors * np.sqrt(np.clip(values, 0, largest**2))[:, None, :]) @ vectors.transpose(0, 2, 1))
 
 
 def _in_steps(values: FloatArray, steps: int) -> FloatArray:
