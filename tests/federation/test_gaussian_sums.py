@@ -48,9 +48,9 @@ def fitted(algorithm, clients):
     """The generator after a round of the reference engine; each client is a pair of images and labels."""
     data, nothing = [data_of(*own) for own in clients], np.zeros((len(clients), 1), np.int64)
     model, sizes = nn.Identity(), np.array([len(own) for own in data])
-    worker = Worker(algorithm, model, data.__getitem__, nothing, None, TrainConfig(), 0, algorithm.rounds)
+    worker = Worker(algorithm, model, data.__getitem__, nothing, None, TrainConfig(), 0, 1)
     server = algorithm.init(model, Fleet(sizes, len(algorithm.class_names)))
-    schedule = Schedule(algorithm.rounds, len(clients), len(clients), seed=0)
+    schedule = Schedule(1, len(clients), len(clients), seed=0)
     return algorithm.result(federate(algorithm, LocalEngine(worker), server, schedule, lambda server: {}))
 
 
@@ -132,6 +132,11 @@ def test_a_class_that_no_client_has_is_refused():
         fitted(ALGORITHM, clients)
 
 
+def test_a_basis_larger_than_the_images_is_refused_before_the_round():
+    with pytest.raises(InputError, match="components must be between 1 and the 24 pixels, not 32"):
+        replace(ALGORITHM, settings=Gaussian()).init(nn.Identity(), Fleet(np.full(2, 9), 3))
+
+
 def test_more_images_than_can_be_added_exactly_are_refused_before_the_round():
     with pytest.raises(InputError, match="too many for exact sums"):
         ALGORITHM.init(nn.Identity(), Fleet(np.full(1000, 10**8), 3))
@@ -146,4 +151,4 @@ def test_the_result_is_saved_as_a_file_for_runs(tmp_path):
     loaded = parse_generator(f'gaussian(weights="{tmp_path}/g.safetensors")').ready(context)
     fitted_here = parse_generator('gaussian(components=16, basis="dct")').ready(context)
     assert loaded.fingerprint == made.fingerprint == fitted_here.fingerprint
-    assert parse_generator('gaussian(components=16, basis="dct")').spec == 'gaussian(components=16, basis="dct")'
+    assert parse_generator('gaussian(components=16, basis="dct")').spec == "gaussian(components=16, basis=dct)"

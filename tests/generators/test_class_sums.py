@@ -1,4 +1,4 @@
-"""Sums over images are exact whole numbers, the fixed basis is orthonormal, and noise has the size that hides an image."""
+"""Sums over images are exact whole numbers, the fixed basis is orthonormal, and noise is calibrated."""
 
 from itertools import product
 
@@ -14,15 +14,16 @@ from fedeas.generators.class_sums import (
     BASIS_STEPS,
     CENTRE,
     SCORE_STEPS,
+    SENSITIVITY,
     SumNoise,
-    check_room,
+    check_sizes,
     class_sums,
     cosine_basis,
     moments_of,
-    width,
 )
 
 CLASSES, SHAPE, COMPONENTS = 3, (3, 4, 2), 5
+WIDTH = 1 + COMPONENTS + COMPONENTS * (COMPONENTS + 1) // 2
 shapes = st.tuples(st.integers(1, 3), st.integers(1, 6), st.integers(1, 6))
 
 
@@ -71,7 +72,7 @@ def test_sums_over_any_clients_in_any_order_are_those_of_all_images(count, clien
 def test_sums_are_those_of_pythons_integers():
     images, labels = some(20)
     basis = cosine_basis(SHAPE, COMPONENTS)
-    expected = np.zeros((CLASSES, width(COMPONENTS)), dtype=object)
+    expected = np.zeros((CLASSES, WIDTH), dtype=object)
     for image, label in zip(images.reshape(20, -1), labels, strict=True):
         score = [round(SCORE_STEPS * float(row @ (image - CENTRE))) for row in basis]
         products = [score[i] * score[j] for i in range(COMPONENTS) for j in range(i, COMPONENTS)]
@@ -88,9 +89,11 @@ def test_sums_of_the_largest_scores_are_exact():
 
 
 def test_more_images_than_whole_numbers_can_add_are_refused():
-    check_room(44_000_000, (3, 32, 32))
-    with pytest.raises(InputError, match="50,000,000 images of 3 x 32 x 32 are too many for exact sums"):
-        check_room(50_000_000, (3, 32, 32))
+    check_sizes(44_000_000, (3, 32, 32), 32)
+    with pytest.raises(InputError, match="50,000,000 images of 3,072 numbers are too many for exact sums"):
+        check_sizes(50_000_000, (3, 32, 32), 32)
+    with pytest.raises(InputError, match="components must be between 1 and the 3 pixels, not 4"):
+        check_sizes(9, (1, 1, 3), 4)
 
 
 def test_the_generator_has_the_moments_of_unrounded_scores():
@@ -112,7 +115,7 @@ def test_the_generator_has_the_moments_of_unrounded_scores():
 
 
 def scaled(row, clip):
-    """A row of sums as the docstring of `SumNoise.sensitivity` scales it."""
+    """A row of sums as the docstring of `SENSITIVITY` scales it."""
     in_steps = clip * SCORE_STEPS
     products = COMPONENTS * (COMPONENTS + 1) // 2
     return row / np.repeat([1.0, in_steps, in_steps**2], [1, COMPONENTS, products])
@@ -124,44 +127,41 @@ def test_no_change_of_one_image_and_its_label_moves_the_sums_beyond_the_sensitiv
     special = [np.zeros(SHAPE), np.full(SHAPE, 255), np.full(SHAPE, 128), np.indices(SHAPE).sum(axis=0) % 2 * 255]
     images = np.array([*special, *rng.integers(0, 256, (12, *SHAPE))]).astype(np.uint8)
     rest, rest_labels = some(8)
-    kept = class_sums(rest, rest_labels, CLASSES, COMPONENTS, clip)
-    rows = {
-        (number, label): kept + class_sums(images[[number]], np.array([label]), CLASSES, COMPONENTS, clip)
+    clipped = SumNoise(clip, noise=0.0)
+    rows = [
+        class_sums(
+            np.concatenate([rest, images[[number]]]), np.append(rest_labels, label), CLASSES, COMPONENTS, clipped
+        )
         for number, label in product(range(len(images)), range(2))
-    }
-    steps = [scaled(one - other, clip) for one, other in product(rows.values(), repeat=2)]
+    ]
+    steps = [scaled(one - other, clip) for one, other in product(rows, repeat=2)]
     moved = max(float(np.linalg.norm(step)) for step in steps)
-    assert moved <= SumNoise(clip, 1.0).sensitivity + 1e-9
-    assert clip > 400 or moved > 0.9 * SumNoise(clip, 1.0).sensitivity  # and the bound is not far from what happens
+    assert moved <= SENSITIVITY + 1e-9
+    assert clip > 400 or moved > 0.9 * SENSITIVITY  # and the bound is not far from what happens
 
 
 @given(st.floats(0.01, 2000), st.integers(0, 100))
 def test_no_clipped_score_is_longer_than_the_clip(clip, seed):
     images, _ = some(4, seed)
-    _, totals, _ = moments_of(class_sums(images[:1], np.array([0]), CLASSES, COMPONENTS, clip), COMPONENTS)
+    sums = class_sums(images[:1], np.array([0]), 1, COMPONENTS, SumNoise(clip, noise=0.0))
+    _, totals, _ = moments_of(sums, COMPONENTS)
     assert np.linalg.norm(totals[0]) <= clip * (1 + 1e-12)
 
 
 def test_noise_has_the_deviation_that_its_multiplier_says():
-    noise, sums = SumNoise(clip=50.0, noise=1.5), np.zeros((4000, width(3)), dtype=np.int64)
-    drawn = scaled_by(noise, noise.added_to(sums, 3))
-    assert drawn.std(axis=0) == pytest.approx(1.5 * noise.sensitivity, rel=0.06)
-    assert np.abs(drawn.mean(axis=0)).max() < 5 * 1.5 * noise.sensitivity / np.sqrt(4000)
-    assert np.abs(np.corrcoef(drawn.T) - np.eye(width(3))).max() < 0.1
-    assert not np.array_equal(noise.added_to(sums, 3), noise.added_to(sums, 3))
-
-
-def scaled_by(noise, sums):
-    clip = noise.clip * SCORE_STEPS
-    return sums / np.repeat([1.0, clip, clip**2], [1, 3, 6])
+    noise, nothing = SumNoise(clip=50.0, noise=1.5), (np.empty((0, *SHAPE), np.uint8), np.empty(0, np.int64))
+    drawn = scaled(class_sums(*nothing, 4000, COMPONENTS, noise), 50.0)
+    assert drawn.std(axis=0) == pytest.approx(1.5 * SENSITIVITY, rel=0.06)
+    assert np.abs(drawn.mean(axis=0)).max() < 5 * 1.5 * SENSITIVITY / np.sqrt(4000)
+    assert np.abs(np.corrcoef(drawn.T) - np.eye(WIDTH)).max() < 0.1
+    assert not np.array_equal(drawn, scaled(class_sums(*nothing, 4000, COMPONENTS, noise), 50.0))
 
 
 @settings(max_examples=20, deadline=None)
 @given(st.floats(0.1, 100), st.floats(1, 2000))
 def test_a_generator_of_sums_with_any_noise_makes_images_by_address(multiplier, clip):
     images, labels = some(60)
-    noise = SumNoise(clip, multiplier)
-    sums = noise.added_to(class_sums(images, labels, CLASSES, COMPONENTS, clip), COMPONENTS)
+    sums = class_sums(images, labels, CLASSES, COMPONENTS, SumNoise(clip, multiplier))
     sums[:, 0] = np.maximum(sums[:, 0], 1)
     made = GaussianGenerator.of_sums(sums, SHAPE, COMPONENTS)
     assert np.isfinite(made.roots).all()
@@ -176,7 +176,7 @@ def test_an_empty_class_is_refused_with_its_name():
     images, labels = some(9)
     sums = class_sums(images, labels, CLASSES + 1, COMPONENTS)
     with pytest.raises(InputError, match=r"class 3 \(dog\) has no images"):
-        GaussianGenerator.of_sums(sums, SHAPE, COMPONENTS, class_names=("a", "b", "c", "dog"))
+        GaussianGenerator.of_sums(sums, SHAPE, COMPONENTS, names=("a", "b", "c", "dog"))
 
 
 def test_tables_can_be_fitted_as_images_of_one_row():
