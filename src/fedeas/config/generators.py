@@ -46,8 +46,7 @@ class Gaussian(GeneratorFields):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        of_file = self.components, self.shrinkage, self.basis
-        if self.weights and of_file != (Gaussian.components, Gaussian.shrinkage, Gaussian.basis):
+        if self.weights and Gaussian(self.components, self.shrinkage, basis=self.basis) != Gaussian():
             raise InputError("gaussian(weights=...): components, shrinkage and basis are the file's; leave them out")
 
 

@@ -35,8 +35,7 @@ class Privacy:
         noise: deviation of the noise, in units of `clip`.
         delta: the probability with which epsilon may not hold.
         limit: the epsilon beyond which the node answers no more.
-        sums_clip: the largest norm of an image's scores in sums for a Gaussian generator; 0 for none, as below.
-        sums_epsilon: the epsilon of sending these sums once; 0 if they must not be sent.
+        sums_clip, sums_epsilon: largest norm of an image's scores in sums for a Gaussian generator, and their epsilon.
     """
 
     clip: float
@@ -112,8 +111,6 @@ def _privacy(given: Mapping[str, Scalar]) -> Privacy | None:
         return None
     if not {"dp-clip", "dp-noise"} <= set(given):
         raise TellableError("its node config needs dp-clip and dp-noise for differential privacy; set both or none")
-    if ("dp-sums-clip" in given) != ("dp-sums-epsilon" in given):
-        raise TellableError("its node config has one of dp-sums-clip and dp-sums-epsilon; set both or none")
     for name, value in given.items():
         number = isinstance(value, int | float) and not isinstance(value, bool)
         if not number or not 0 < float(value) < (1 if name == "dp-delta" else math.inf):

@@ -118,14 +118,10 @@ class PrivacyLedger:
 def with_noise(algorithm: GaussianSums, privacy: Privacy, ledger: PrivacyLedger, run: str) -> GaussianSums:
     """The algorithm with the noise that the node's owner chose for its sums; noted before they leave the node.
 
-    The ledger halves the noise of answers, because two updates differ by at most twice their clip. The sensitivity of
-    sums is known as it is, so that the noise is noted as twice what it is.
+    The ledger is for updates, where sensitivity is 2 C; here it is one unit of noise, which is noted twice as large.
     """
-    if not privacy.sums_epsilon:
-        raise TellableError(
-            "its node adds noise to models, and no noise is chosen for the sums of a Gaussian generator; set "
-            "dp-sums-clip and dp-sums-epsilon in the node's config"
-        )
+    if not (privacy.sums_clip and privacy.sums_epsilon):
+        raise TellableError("its node adds noise, and to sums of images, too; set dp-sums-clip and dp-sums-epsilon")
     noise = SumNoise(privacy.sums_clip, noise_for(privacy.sums_epsilon, privacy.delta))
     ledger.spend(run, 0, replace(privacy, clip=noise.clip, noise=2 * noise.noise))
     return replace(algorithm, noise=noise)
@@ -140,8 +136,8 @@ def noise_for(epsilon: float, delta: float) -> float:
         warnings.simplefilter("ignore", UserWarning)
         try:
             return float(get_noise_multiplier(**aim, sample_rate=1.0, steps=1, alphas=ORDERS))
-        except ValueError:  # no noise that the accountant knows is large enough
-            raise TellableError(f"an epsilon of {epsilon:g} is too small for its accountant; raise it") from None
+        except ValueError:
+            raise TellableError(f"no noise has an epsilon of {epsilon:g}; raise its node's dp-sums-epsilon") from None
 
 
 def epsilon_of(answers: Mapping[float, int], delta: float) -> float:

@@ -173,11 +173,11 @@ def checked_training(
     classes, _ = checked_address(labels, np.arange(len(images)), num_classes)
     if names is not None and len(names) != num_classes:
         raise InputError(f"{len(names)} class names for {num_classes} classes; give one for each")
-    check_every_class(np.bincount(classes, minlength=num_classes), names)
+    check_full(np.bincount(classes, minlength=num_classes), names)
     return classes
 
 
-def check_every_class(counts: IntArray, names: Sequence[str] | None = None) -> None:
+def check_full(counts: IntArray, names: Sequence[str] | None = None) -> None:
     """Refuse a class without images."""
     empty = counts < 1
     if empty.any():

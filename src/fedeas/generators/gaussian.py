@@ -6,7 +6,7 @@ import hashlib
 import json
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import ClassVar, Literal
 
@@ -18,15 +18,7 @@ from fedeas.core.errors import InputError
 from fedeas.core.files import PathLike
 from fedeas.core.provenance import NOT_KNOWN, Seen, seen_in
 from fedeas.core.tensor_files import read_tensors, write_tensors
-from fedeas.generators.base import (
-    Images,
-    Shape,
-    address_noise,
-    check_every_class,
-    checked_address,
-    checked_training,
-    shape_of,
-)
+from fedeas.generators.base import Images, Shape, address_noise, check_full, checked_address, checked_training, shape_of
 from fedeas.generators.class_sums import BASIS_STEPS, CENTRE, SCORE_STEPS, class_sums, cosine_basis, moments_of
 
 FORMAT = "fedeas-gaussian-1"
@@ -100,7 +92,7 @@ class GaussianGenerator:
             raise InputError(f"basis must be pca or dct, not {basis!r}")
         if basis == "dct":
             sums = class_sums(images, classes, num_classes, components)
-            return cls.of_sums(sums, shape_of(images), components, shrinkage, names, dataset)
+            return replace(cls.of_sums(sums, shape_of(images), components, shrinkage, names), dataset=dataset)
         mean, directions = _principal_components(rows, components)
         class_means, covariances = _class_moments(_projected(rows, mean, directions), classes, num_classes, shrinkage)
         return cls(
@@ -116,35 +108,20 @@ class GaussianGenerator:
 
     @classmethod
     def of_sums(
-        cls,
-        sums: IntArray,
-        shape: Shape,
-        components: int,
-        shrinkage: float = 0.1,
-        class_names: tuple[str, ...] | None = None,
-        dataset: str = "",
+        cls, sums: IntArray, shape: Shape, components: int, shrinkage: float = 0.1, names: tuple[str, ...] | None = None
     ) -> GaussianGenerator:
-        """The generator of `class_sums`, of one set of images or added over many, with or without noise.
+        """The generator of `class_sums`, of one set of images or added over many.
 
-        Noise can make covariances indefinite and numbers larger than those of any images. So negative eigenvalues count
-        as zero, and class means and roots are limited to what images of this shape can have.
+        Noise in them cannot make means and covariances that no images of this shape have, such as indefinite ones.
         """
+        check_full(sums[:, 0], names)
         counts, totals, products = moments_of(sums, components)
-        check_every_class(counts, class_names)
-        means = totals / counts[:, None]
-        scatters = products - means[:, :, None] * totals[:, None, :]
-        roots = _roots(_shrunk(scatters, counts, shrinkage))
-        largest = CENTRE * math.sqrt(math.prod(shape))
-        return cls(
-            shape,
-            frozen(np.full(math.prod(shape), CENTRE)),
-            frozen(cosine_basis(shape, components)),
-            _in_steps(np.clip(means, -largest, largest), SCORE_STEPS),
-            _in_steps(np.clip(roots, -largest, largest), ROOT_STEPS),
-            float(shrinkage),
-            class_names,
-            dataset,
-        )
+        means, largest = totals / counts[:, None], CENTRE * math.sqrt(math.prod(shape))
+        covariances = _shrunk(products - means[:, :, None] * totals[:, None, :], counts, shrinkage)
+        class_means = _in_steps(np.clip(means, -largest, largest), SCORE_STEPS)
+        roots = _in_steps(_roots(covariances, largest), ROOT_STEPS)
+        mean, basis = frozen(np.full(math.prod(shape), CENTRE)), frozen(cosine_basis(shape, components))
+        return cls(shape, mean, basis, class_means, roots, float(shrinkage), names)
 
     @property
     def num_classes(self) -> int:
@@ -264,10 +241,10 @@ def _shrunk(scatters: FloatArray, counts: IntArray, shrinkage: float) -> FloatAr
     return np.asarray(weight * scatters / np.maximum(freedom, 1.0) + (1 - weight) * pooled)
 
 
-def _roots(covariances: FloatArray) -> FloatArray:
-    """Symmetric square roots: unlike Cholesky factors they exist for singular covariances too."""
+def _roots(covariances: FloatArray, largest: float = math.inf) -> FloatArray:
+    """Symmetric square roots, of eigenvalues up to `largest`: unlike Cholesky factors they exist if some are zero."""
     values, vectors = np.linalg.eigh(covariances)
-    return np.asarray((vectors * np.sqrt(np.maximum(values, 0))[:, None, :]) @ vectors.transpose(0, 2, 1))
+    return np.asarray((vectors * np.sqrt(np.clip(values, 0, largest**2))[:, None, :]) @ vectors.transpose(0, 2, 1))
 
 
 def _in_steps(values: FloatArray, steps: int) -> FloatArray:
