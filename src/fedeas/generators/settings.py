@@ -74,7 +74,7 @@ class GeneratorSettings(GeneratorFields):
         return {}
 
     def records(self, dataset: str) -> dict[str, Seen]:
-        """What its files of weights have seen, by their place; none if it comes without files."""
+        """Training data of its weights, by their place; none if it comes without weights."""
         return {}
 
     def seen(self, data: DatasetParts, protocol: str = "clean") -> Answer:
