@@ -41,11 +41,7 @@ class Answer(StrEnum):
 
     @staticmethod
     def worst(answers: Iterable[str]) -> Answer:
-        """The worst of these answers; clean if there are none.
-
-        >>> Answer.worst(["clean", "seen", "unknown"]).note
-        "the run's images seen"
-        """
+        """The worst of these answers; clean if there are none."""
         return max(map(Answer, answers), key=[*Answer].index, default=Answer.CLEAN)
 
 
@@ -57,12 +53,8 @@ class DatasetParts:
     train: Labelled | None = field(default=None, repr=False)
     test: Labelled | None = field(default=None, repr=False)
 
-    def with_digest(self, digest: str | None) -> tuple[str, ...] | None:
-        """The parts that data with this digest consist of, none for other data; None if this cannot be compared."""
-        return self._digests.get(digest, ()) if digest and self._digests else None
-
     @cached_property
-    def _digests(self) -> dict[str, tuple[str, ...]]:
+    def digests(self) -> dict[str, tuple[str, ...]]:
         """Parts by digest: each part alone, and the training part followed by the test part."""
         given = {part: data for part, data in (("train", self.train), ("test", self.test)) if data and len(data[1])}
         found = {data_digest(*data): (part,) for part, data in given.items()}
@@ -139,12 +131,12 @@ class Seen:
     def _alone(self, data: DatasetParts, part: str) -> Answer:
         """Whether this training by itself has seen images of this part."""
         known, same = _is_known_name(self.dataset) and _is_known_name(data.name), self.dataset == data.name
-        content = None if known and same else data.with_digest(self.data)
+        content = data.digests.get(self.data, ()) if self.data and not (known and same) and data.digests else None
         if content:
             return Answer.SEEN if part in content else Answer.CLEAN
-        if same and (known or content is None) and self.parts:  # else a file of this name that has changed
+        if self.parts and same and (known or content is None):  # else a file of this name that has changed
             return Answer.SEEN if part in self.parts else Answer.CLEAN
-        if known and not same and self.parts:
+        if self.parts and known:
             return Answer.CLEAN
         return Answer.SEEN if part == "test" and "test" in self.parts else Answer.UNKNOWN
 
@@ -212,10 +204,8 @@ def data_digest(images: NDArray[np.uint8], labels: IntArray) -> str:
 def _digest_of(images: Iterable[NDArray[np.uint8]], labels: Iterable[IntArray]) -> str:
     """SHA-256 of the images of all parts, then of their labels."""
     digest = hashlib.sha256()
-    for pixels in images:
-        digest.update(np.ascontiguousarray(pixels).data)
-    for numbers in labels:
-        digest.update(np.ascontiguousarray(numbers, dtype="<i8").data)
+    for array in (*map(np.ascontiguousarray, images), *(np.ascontiguousarray(each, dtype="<i8") for each in labels)):
+        digest.update(array.data)
     return digest.hexdigest()
 
 

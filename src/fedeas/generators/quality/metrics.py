@@ -29,10 +29,7 @@ CHECK_CLIENT = 2**31 - 1
 BLOCK = 4096  # images at a time
 
 NEAR = 1 / 3
-"""Largest distance of a near-duplicate, in standard deviations of the image's pixels.
-
-`near_duplicates` shows how many images are that near by chance: of CIFAR's test images, hardly any.
-"""
+"""Largest distance of a near-duplicate, in standard deviations of the image's pixels."""
 
 
 @dataclass(frozen=True)
