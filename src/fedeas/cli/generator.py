@@ -23,7 +23,7 @@ from fedeas.core.deadline import Deadline
 from fedeas.core.errors import FedEASError, InputError
 from fedeas.core.files import make_folder, write_bytes
 from fedeas.core.foreign_text import printable
-from fedeas.core.provenance import ALL_PARTS, DatasetParts, Seen, data_digest, refuse_unknown
+from fedeas.core.provenance import ALL_PARTS, Seen, data_digest, refuse_unknown
 from fedeas.core.records import Record, read_record, write_record
 from fedeas.core.weight_files import GENERATOR, folder_for_new, generator_weights, name_of_dataset
 
@@ -84,7 +84,7 @@ def train(
     recipe = presets.preset(preset)
     begin = None if start is None else Weights.load(start)
     if strict and begin is not None:
-        refuse_unknown(start, data.name, begin.seen.answer(_parts(data)))
+        refuse_unknown(start, data.name, begin.seen.answer(data.parts))
     images, labels = data.seen_under(protocol)
     folder = out or folder_for_new() / f"{name_of_dataset(dataset)}-{preset}"
     trainer = Trainer(
@@ -263,14 +263,14 @@ def _facts(weights: Weights, path: Path) -> list[tuple[str, str]]:
 
 
 def _rows_on_seen(seen: Seen, dataset: str, device: str, data_root: Path | None) -> list[tuple[str, str]]:
-    """What the weights have seen of a dataset, and near-duplicates of their training data in its test part."""
+    """The answers for both parts of a dataset, and near-duplicates of all training data in its test part."""
     from fedeas.core.devices import chosen_device
     from fedeas.data.sources import load_dataset
     from fedeas.generators.quality.duration import comparing_seconds
     from fedeas.generators.quality.metrics import near_duplicates
 
     data, place = load_dataset(dataset, data_root), chosen_device(device)
-    rows = [(f"{part} part of {data.name}", seen.answer(_parts(data), (part,)).value) for part in ALL_PARTS]
+    rows = [(f"{part} part of {data.name}", seen.answer(data.parts, (part,)).value) for part in ALL_PARTS]
     for one in {(each.dataset, each.parts): each for each in seen.chain}.values():
         try:
             other = data if one.dataset == data.name else load_dataset(one.dataset, data_root)
@@ -282,10 +282,6 @@ def _rows_on_seen(seen: Seen, dataset: str, device: str, data_root: Path | None)
             said = f"not counted: {error}"
         rows.append((f"near-duplicates of {replace(one, start=None)}", said))
     return rows
-
-
-def _parts(data: Any) -> DatasetParts:
-    return DatasetParts(data.name, (data.images, data.labels), (data.test_images, data.test_labels))
 
 
 def _quality_rows(path: Path) -> list[tuple[str, str]]:

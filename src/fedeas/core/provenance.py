@@ -36,16 +36,12 @@ class Answer(StrEnum):
 
     @property
     def note(self) -> str:
-        """What tables and reports say of a run whose generator has this answer; empty if it is clean."""
+        """A note for tables and reports on a run whose generator has this answer; empty if it is clean."""
         return {Answer.SEEN: "the run's images seen", Answer.UNKNOWN: "ancestors unknown"}.get(self, "")
 
     @staticmethod
     def worst(answers: Iterable[str]) -> Answer:
-        """The worst of these answers; clean if there are none.
-
-        >>> Answer.worst(["clean", "seen", "unknown"]).note
-        "the run's images seen"
-        """
+        """The worst of these answers; clean if there are none."""
         return max(map(Answer, answers), key=[*Answer].index, default=Answer.CLEAN)
 
 
@@ -57,13 +53,9 @@ class DatasetParts:
     train: Labelled | None = field(default=None, repr=False)
     test: Labelled | None = field(default=None, repr=False)
 
-    def with_digest(self, digest: str | None) -> tuple[str, ...] | None:
-        """The parts that data with this digest consist of, none for other data; None if this cannot be compared."""
-        return self._digests.get(digest, ()) if digest and self._digests else None
-
     @cached_property
-    def _digests(self) -> dict[str, tuple[str, ...]]:
-        """The parts by the digest of each part, and by that of the training part followed by the test part."""
+    def digests(self) -> dict[str, tuple[str, ...]]:
+        """Parts by digest: each part alone, and the training part followed by the test part."""
         given = {part: data for part, data in (("train", self.train), ("test", self.test)) if data and len(data[1])}
         found = {data_digest(*data): (part,) for part, data in given.items()}
         return {_digest_of(*zip(*given.values(), strict=True)): tuple(given), **found} if given else {}
@@ -116,9 +108,8 @@ class Seen:
     def answer(self, data: DatasetParts, parts: Collection[str] = ALL_PARTS) -> Answer:
         """Whether these weights, or any that they continue, have seen images of these parts of a dataset.
 
-        Datasets are the same if they have the same name, or if the digest of the training data is that of the dataset.
-        The name of a file does not tell its content: without an equal digest it may be any data, and weights that saw
-        the test part of a file count as having seen the test images of every dataset.
+        Datasets are the same if name or digest are equal. The name of a file does not tell its content: without an
+        equal digest it may be any data, and its test part counts as the test part of every dataset.
 
         >>> Seen("cifar10", ("train",), start=Seen("cifar100", ("train",))).answer(DatasetParts("cifar100")).value
         'seen'
@@ -140,12 +131,12 @@ class Seen:
     def _alone(self, data: DatasetParts, part: str) -> Answer:
         """Whether this training by itself has seen images of this part."""
         known, same = _is_known_name(self.dataset) and _is_known_name(data.name), self.dataset == data.name
-        content = None if known and same else data.with_digest(self.data)
+        content = data.digests.get(self.data, ()) if self.data and not (known and same) and data.digests else None
         if content:
             return Answer.SEEN if part in content else Answer.CLEAN
-        if same and (known or content is None) and self.parts:  # else a file of this name that has changed
+        if self.parts and same and (known or content is None):  # else a file of this name that has changed
             return Answer.SEEN if part in self.parts else Answer.CLEAN
-        if known and not same and self.parts:
+        if self.parts and known:
             return Answer.CLEAN
         return Answer.SEEN if part == "test" and "test" in self.parts else Answer.UNKNOWN
 
@@ -175,25 +166,25 @@ def check_clean(place: PathLike, seen: Seen, data: DatasetParts, remedy: str) ->
 
 
 def check_start(start: PathLike, data: DatasetParts, allow_seen: bool = False) -> Answer:
-    """What the weights that a federated generator starts from have seen of a run's dataset, with all their ancestors.
+    """Whether the start of a federated generator, or an ancestor of it, has seen images of a run's dataset.
 
-    Refuses weights that have seen images of either part, unless `allow_seen`; the run then has to state the answer.
+    A start that has is refused, unless `allow_seen`. The summary of the run has to state the answer.
     """
     seen = seen_by(generator_weights(start))
     answer = seen.answer(data)
     if answer is Answer.SEEN and not allow_seen:
         raise InputError(
-            f"start {start}: trained on {seen}, so it has seen images of {data.name}, which the run's clients hold or "
-            "the run tests on; start from other weights or from none, or set allow_seen=true"
+            f"start {start}: trained on {seen}, so it has seen images of {data.name}, which the run trains or tests "
+            "on; choose another start, or set allow_seen=true"
         )
     return answer
 
 
 def refuse_unknown(place: object, dataset: str, answer: Answer) -> None:
-    """Refuse weights of which no record tells whether they have seen the dataset; for users who are strict."""
+    """Refuse an unknown answer; for ``--strict``."""
     if answer is Answer.UNKNOWN:
         about = f"no record tells whether its ancestors have seen images of {dataset}"
-        raise InputError(f"{place}: {about}; take weights with complete records, or do not ask for strict")
+        raise InputError(f"{place}: {about}; choose other weights, or leave out strict")
 
 
 def which_images(place: PathLike) -> str:
@@ -213,10 +204,8 @@ def data_digest(images: NDArray[np.uint8], labels: IntArray) -> str:
 def _digest_of(images: Iterable[NDArray[np.uint8]], labels: Iterable[IntArray]) -> str:
     """SHA-256 of the images of all parts, then of their labels."""
     digest = hashlib.sha256()
-    for pixels in images:
-        digest.update(np.ascontiguousarray(pixels).data)
-    for numbers in labels:
-        digest.update(np.ascontiguousarray(numbers, dtype="<i8").data)
+    for array in (*map(np.ascontiguousarray, images), *(np.ascontiguousarray(each, dtype="<i8") for each in labels)):
+        digest.update(array.data)
     return digest.hexdigest()
 
 

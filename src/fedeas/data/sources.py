@@ -37,6 +37,7 @@ from fedeas.core.foreign_text import printable
 from fedeas.core.hub_errors import explained
 from fedeas.core.inputs import DAMAGED_ARRAYS, checked_archive
 from fedeas.core.own_code import PREFIX, failed, find_callable
+from fedeas.core.provenance import DatasetParts
 from fedeas.core.records import plain_array
 from fedeas.core.spec import read_call
 from fedeas.data.cache import Encoded, fingerprint, load_decoded
@@ -107,6 +108,11 @@ class Dataset:
         if protocol == "merged":
             return np.concatenate([self.images, self.test_images]), np.concatenate([self.labels, self.test_labels])
         raise InputError(f"protocol must be clean or merged, not {protocol!r}")
+
+    @cached_property
+    def parts(self) -> DatasetParts:
+        """Name and content of both parts, to compare with the training data of weights."""
+        return DatasetParts(self.name, (self.images, self.labels), (self.test_images, self.test_labels))
 
     @cached_property
     def digest(self) -> str:

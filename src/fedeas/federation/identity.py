@@ -6,7 +6,7 @@ from fedeas.config.run import RunConfig
 from fedeas.config.sections import ContentConfig
 from fedeas.core.errors import InputError
 from fedeas.core.own_code import code_digest, imported_code
-from fedeas.core.provenance import Answer, DatasetParts, refuse_unknown
+from fedeas.core.provenance import Answer, refuse_unknown
 from fedeas.core.spec import own_code_in
 from fedeas.data.sources import Dataset
 from fedeas.federation.split import FederatedData, load_data, with_own_clients
@@ -67,10 +67,9 @@ def unknown_content(config: RunConfig) -> tuple[str, ...]:
 
 
 def seen_by_generator(config: RunConfig, dataset: Dataset) -> Answer:
-    """Whether a run's generator was made from images that the run tests on; refused where that may not be."""
-    train, test = (dataset.images, dataset.labels), (dataset.test_images, dataset.test_labels)
-    parts = DatasetParts(dataset.name, train, test)
-    return parse_generator(config.generator).seen(parts, config.data.protocol) if config.generates else Answer.CLEAN
+    """Whether a run's generator was made from images that the run tests on; the clean protocol refuses that."""
+    made = parse_generator(config.generator)
+    return made.seen(dataset.parts, config.data.protocol) if config.generates else Answer.CLEAN
 
 
 def refuse_unknown_ancestors(config: RunConfig) -> None:

@@ -76,20 +76,16 @@ class GeneratorSettings(GeneratorFields):
         return {}
 
     def records(self, dataset: str) -> dict[str, Seen]:
-        """What its files of weights have seen, by their place; none if it comes without files."""
+        """Training data of its weights, by their place; none if it comes without weights."""
         return {}
 
     def seen(self, data: DatasetParts, protocol: str = "clean") -> Answer:
-        """Whether it was made from images that a run on these data tests on; the clean protocol refuses that.
-
-        The other protocol tests on images of both parts of the dataset.
-        """
-        clean = protocol == "clean"
-        records = self.records(data.name)
-        for place in records if clean else ():
+        """Whether it was made from images that a run on these data tests on; the clean protocol refuses that."""
+        records, tested = self.records(data.name), TEST if protocol == "clean" else ALL_PARTS
+        for place in records if protocol == "clean" else ():
             check_clean(place, records[place], data, self.remedy)
         fitted = [Seen(data.name, PARTS["clean"])] if self.is_fitted else []
-        return Answer.worst(each.answer(data, TEST if clean else ALL_PARTS) for each in (*fitted, *records.values()))
+        return Answer.worst(each.answer(data, tested) for each in (*fitted, *records.values()))
 
     def unknown(self, dataset: str, protocol: str = "clean") -> tuple[str, ...]:
         """What affects the images, or was seen in training, but cannot be known; one sentence each."""

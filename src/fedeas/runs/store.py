@@ -166,10 +166,9 @@ class Run:
         """The run in a notebook: its settings and what it has reached."""
         done = len(self.rounds())
         reached = f"accuracy {self.summary()['accuracy']:.2%}" if self.finished else "not finished"
-        seen = f" ({self.seen})" if self.seen else ""
         facts = {
             "run": self.path.name, "policy": self.config.policy, "algorithm": self.config.algorithm,
-            "rounds": f"{done} of {self.config.rounds.total}", "result": reached + seen,
+            "rounds": f"{done} of {self.config.rounds.total}", "result": f"{reached}; {self.seen}".strip("; "),
         }  # fmt: skip
         rows = (f"<tr><th>{for_html(name)}</th><td>{for_html(value)}</td></tr>" for name, value in facts.items())
         return f"<table>{''.join(rows)}</table>"

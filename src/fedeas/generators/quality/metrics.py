@@ -29,7 +29,7 @@ CHECK_CLIENT = 2**31 - 1
 BLOCK = 4096  # images at a time
 
 NEAR = 1 / 3
-"""Least distance of images that are not near-duplicates, in standard deviations of the image's own pixels."""
+"""Largest distance of a near-duplicate, in standard deviations of the image's pixels."""
 
 
 @dataclass(frozen=True)
@@ -231,14 +231,14 @@ def nearest(images: Images, training_images: Images, device: torch.device | str 
     return np.sqrt(squares / images[0].size) / 255 if len(images) else squares
 
 
-def near_duplicates(images: Images, training_images: Images, device: torch.device | str = "cpu") -> tuple[int, int]:
-    """How many images have a near-duplicate among training images, and among these turned by 180 degrees.
+def near_duplicates(images: Images, others: Images, device: torch.device | str = "cpu") -> tuple[int, int]:
+    """Count the images with a near-duplicate among others, and with one among the others turned by 180 degrees.
 
-    A near-duplicate differs by less than `NEAR` of the image's own contrast: without this, all pale images would be
-    alike. The turned images are no duplicates, so the second number tells how many are that near by chance.
+    The distance is relative to the deviation of the image's pixels; otherwise pale images would be near to all others.
+    Turned images are no duplicates: the second number counts images that are near by chance.
     """
     contrast = images.reshape(len(images), -1).std(axis=1) / 255
-    own, turned = (nearest(images, each, device) for each in (training_images, training_images[..., ::-1, ::-1]))
+    own, turned = (nearest(images, each, device) for each in (others, others[..., ::-1, ::-1]))
     return int((own <= NEAR * contrast).sum()), int((turned <= NEAR * contrast).sum())
 
 

@@ -132,12 +132,12 @@ def _read(run: Run) -> ListedRun:
     state = "finished" if finished else f"{len(done):,} of {config.rounds.total:,} rounds"
     latest = curve.accuracy[-1] if curve.rounds else None
     listed = ListedRun(
-        run.path.name, config.policy, config.algorithm, state, config.seed, latest=latest, curve=curve, config=config
+        run.path.name, config.policy, config.algorithm, state, config.seed, latest=latest, curve=curve, config=config,
+        seen=run.seen,
     )  # fmt: skip
     if not finished:
         return listed
     summary = run.summary()
     return listed._replace(
-        accuracy=float(summary["accuracy"]), window=str(RoundRange(*summary["window"])), finished=True,
-        seen=run.seen,
-    )  # fmt: skip
+        accuracy=float(summary["accuracy"]), window=str(RoundRange(*summary["window"])), finished=True
+    )
