@@ -73,7 +73,7 @@ class GeneratorStage:
         folder = root / FOLDER / identity_of(parts, settings)[:16]
         if isinstance(of, Gaussian):
             sums = GaussianSums(of, data.shape, data.classes)
-            return cls(parts, settings, sums, nn.Identity(), None, folder, sums.rounds, clients)
+            return cls(parts, settings, sums, nn.Identity(), None, folder, 1, clients)
         if settings.clients > clients:
             raise InputError(
                 f"federated(clients={settings.clients}): the run has {clients} clients; lower it to at most {clients}"
