@@ -14,8 +14,7 @@ from fedeas.core.names import in_one_form
 from fedeas.data.partition import Partition
 from fedeas.data.sources import Dataset
 from fedeas.planning.columns import Column
-from fedeas.planning.tables import read_columns
-from fedeas.planning.tables.formats import format_of
+from fedeas.planning.tables import format_of, read_columns
 
 FORMATS = (".csv", ".parquet", ".npz")
 

@@ -17,12 +17,11 @@ from fedeas.core.errors import InputError
 from fedeas.core.limits import number
 from fedeas.planning import scores
 from fedeas.planning.beta_curve import BetaCurve
-from fedeas.planning.counts import LabelCounts, Table, as_counts
+from fedeas.planning.counts import MAX_SQUARED, LabelCounts, Table, as_counts
 from fedeas.planning.policies import FedEAS, FullBalance
 from fedeas.planning.policies.base import MAX_BUDGET, TOO_MUCH
 from fedeas.planning.policies.fedeas import ROUNDING_SLACK
 from fedeas.planning.policies.prices import bisect_price
-from fedeas.planning.validation import MAX_SQUARED
 
 MIN_REMOVED, MAX_SHARE = 0.5, 0.25  # the paper's two conditions on beta
 

@@ -30,6 +30,12 @@ _NUMBER = re.compile(r"\s*[-+]?(\d+\.?\d*|\.\d+)\s*")
 
 _WHOLE = re.compile(r"\d+(\.0+)?")
 
+MAX_CLIENT_SIZE = 10**13
+"""The most samples of one client: the entropy of more could not be told from 0."""
+
+TOO_LARGE = f"count {{}} is too large; give at most {MAX_CLIENT_SIZE:,}"
+"""The message on a count, which `format` puts in."""
+
 FEW_ROWS = 3
 """With fewer rows, counts may well go up by one from row to row."""
 

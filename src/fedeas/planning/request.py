@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
-from contextlib import nullcontext
+from collections import deque
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, fields, replace
+from functools import reduce
+from operator import add
 
 from fedeas.core.errors import InputError, PolicyError
 from fedeas.core.files import PathLike
@@ -39,7 +41,7 @@ from fedeas.planning.policies import (
 )
 from fedeas.planning.streaming import can_stream, plan_in_passes
 from fedeas.planning.summary import Summary
-from fedeas.planning.tables import Chunk, CountTable, allocation_writer
+from fedeas.planning.tables import Chunk, CountTable, write_parts
 
 WHOLE_CELLS = 2**21
 """Tables with more counts are planned in parts where that is possible: it takes much less memory and about as long."""
@@ -153,16 +155,18 @@ def plan_file(file: CountTable, policy: Policy, out: PathLike | None) -> Summary
 
 def write_plan(parts: Iterable[tuple[Chunk, Allocation]], spec: str, out: PathLike | None) -> Summary:
     """Write a plan to `out`, if given, part by part, and return its summary."""
-    summary: Summary | None = None
-    with nullcontext() if out is None else allocation_writer(out, spec) as writer:
+    summaries: list[Summary] = []
+
+    def summed() -> Iterator[tuple[Chunk, Allocation]]:
         for chunk, allocation in parts:
-            if writer is not None:
-                writer.append(chunk, allocation)
-            part = Summary.of(chunk.counts, allocation, chunk.names)
-            summary = part if summary is None else summary + part
-    if summary is None:
-        raise InputError("the table of counts is empty; give at least one client")
-    return summary
+            yield chunk, allocation
+            summaries.append(Summary.of(chunk.counts, allocation, chunk.names))
+
+    if out is None:
+        deque(summed(), maxlen=0)
+    else:
+        write_parts(out, spec, summed())
+    return reduce(add, summaries)
 
 
 def policy_left_out(compared: Iterable[Allocation]) -> str:

@@ -24,8 +24,8 @@ import numpy as np
 
 from fedeas.core.arrays import FloatArray, IntArray
 from fedeas.core.errors import PolicyError
-from fedeas.planning.counts import LabelCounts
-from fedeas.planning.validation import MAX_CLIENT_SIZE, exact_integers
+from fedeas.planning.columns import MAX_CLIENT_SIZE
+from fedeas.planning.counts import LabelCounts, exact_integers
 
 
 def check_searchable(total: int) -> None:
