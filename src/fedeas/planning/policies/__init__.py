@@ -2,14 +2,15 @@
 
 from fedeas.core.own_code import find_class
 from fedeas.core.spec import canonical_spec, read_call, read_spec
+from fedeas.planning.counts import CertifiedAllocation, SharedAllocation
 from fedeas.planning.policies.base import AllocationPolicy, Budget, Policy, check_budget
 from fedeas.planning.policies.baselines import BySize, FullBalance, MissingOnly, NoGeneration, Uniform
 from fedeas.planning.policies.cost_aware import CostAware
 from fedeas.planning.policies.fedeas import FedEAS
 from fedeas.planning.policies.greedy import Greedy
 from fedeas.planning.policies.kl import KL
-from fedeas.planning.policies.optimal import CertifiedAllocation, Optimal
-from fedeas.planning.policies.pool import Pool, SharedAllocation
+from fedeas.planning.policies.optimal import Optimal
+from fedeas.planning.policies.pool import Pool
 
 POLICIES: dict[str, type[Policy]] = {
     policy.name(): policy
