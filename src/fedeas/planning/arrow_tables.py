@@ -267,7 +267,7 @@ def counts_of_frame(frame: Any) -> Counted:
     """
     if hasattr(frame, "iloc"):
         columns = [(str(name), _array(frame.iloc[:, place])) for place, name in enumerate(frame.columns)]
-        are_named = any(Column(name, True, False, list).names_clients() for name, _ in columns)
+        are_named = any(Column(name).names_clients() for name, _ in columns)
         if not are_named and not np.array_equal(np.asarray(frame.index), np.arange(len(frame))):
             columns.insert(0, ("client", _array(frame.index)))
         frame = pa.table([each for _, each in columns], names=[name for name, _ in columns])

@@ -70,7 +70,7 @@ def read_columns(path: PathLike) -> dict[str, list[Any]]:
     with _naming(path):
         file = _opened(path)
         names = file.schema.names
-        return _values(file, [name for name in names if Column(name, False, False, list).names_clients()], [])
+        return _values(file, [name for name in names if Column(name).names_clients()], [])
 
 
 class CountTable:
