@@ -11,6 +11,8 @@ from operator import add
 
 from fedeas.core.errors import InputError, PolicyError
 from fedeas.core.files import PathLike
+from fedeas.core.own_code import find_class
+from fedeas.core.spec import read_call, read_spec
 from fedeas.planning.beta import (
     MAX_SHARE,
     MIN_REMOVED,
@@ -22,8 +24,10 @@ from fedeas.planning.beta import (
     shortened_beta,
 )
 from fedeas.planning.counts import Allocation, LabelCounts
+from fedeas.planning.plan import Summary
 from fedeas.planning.policies import (
     KL,
+    POLICIES,
     BySize,
     FedEAS,
     FullBalance,
@@ -34,13 +38,10 @@ from fedeas.planning.policies import (
     Policy,
     Pool,
     Uniform,
-    lacks_budget,
     parse_policy,
-    policy_fields,
-    policy_with_budget,
 )
+from fedeas.planning.policies.base import check_budget
 from fedeas.planning.streaming import can_stream, plan_in_passes
-from fedeas.planning.summary import Summary
 from fedeas.planning.tables import Chunk, CountTable, write_parts
 
 WHOLE_CELLS = 2**21
@@ -103,12 +104,16 @@ def choose_policy(text: str, limits: Limits, counts: LabelCounts | None = None) 
     >>> choose_policy("fedeas", Limits(total=5), LabelCounts([[9, 0]])).spec
     'fedeas(beta=2.8)'
     """
-    if lacks_budget(text):
+    call = read_call(text, POLICIES, "policy")
+    field = (POLICIES.get(call.name) or find_class(call.name, "policy", Policy)).budget_field
+    if field and field not in call.arguments:
         images = limits.images(counts)
-        return policy_with_budget(text, _fedeas_within(FedEAS(), limits, counts) if images is None else images)
+        budget = _fedeas_within(FedEAS(), limits, counts) if images is None else images
+        check_budget(budget)
+        return read_spec(text, POLICIES, "policy", Policy, left_out={field: budget})
     policy = parse_policy(text)
     if limits.given:
-        if policy.budget_field or (isinstance(policy, FedEAS) and "beta" in policy_fields(text)):
+        if policy.budget_field or (isinstance(policy, FedEAS) and "beta" in call.arguments):
             raise PolicyError(
                 f"{policy.spec} has its budget already; give the budget once, in the policy or as a limit"
             )

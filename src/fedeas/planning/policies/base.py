@@ -186,7 +186,7 @@ class Spread(Budgeted):
             receiving = self.receives(part.n)
             here = np.count_nonzero(receiving)
             samples = np.zeros_like(part.n)
-            samples[receiving] = spread_evenly(total, pairs, before, here)
+            np.place(samples, receiving, spread_evenly(total, pairs, before, here))
             before += here
             return samples
 

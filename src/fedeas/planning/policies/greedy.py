@@ -60,24 +60,20 @@ def by_falling_gain(curves: Waterfill, total: int) -> IntArray:
             too_low = price
     samples = curves.taken_above(enough * (1 + SAFE_MARGIN))
     contenders = np.flatnonzero(next_gain(curves, samples) >= too_low * (1 - SAFE_MARGIN))
-    return _place_exactly(curves, samples, contenders, total - int(samples.sum()))
+    rows = {k: curves.sorted[k].tolist() for k in contenders.tolist()}
+    heap = [(-_exact_gain(row, int(samples[k])), k) for k, row in rows.items()]
+    heapq.heapify(heap)
+    for _ in range(total - int(samples.sum())):
+        k = heap[0][1]
+        samples[k] += 1
+        heapq.heapreplace(heap, (-_exact_gain(rows[k], int(samples[k])), k))
+    return samples
 
 
 def next_gain(curves: Waterfill, samples: IntArray) -> FloatArray:
     """The gain of each client's next sample after `samples[k]`."""
     at = curves.round_after(samples)
     return np.take_along_axis(curves.gains_within(at), (samples - at.start)[:, None], axis=1)[:, 0]
-
-
-def _place_exactly(curves: Waterfill, samples: IntArray, contenders: IntArray, remaining: int) -> IntArray:
-    rows = {k: curves.sorted[k].tolist() for k in contenders.tolist()}
-    heap = [(-_exact_gain(row, int(samples[k])), k) for k, row in rows.items()]
-    heapq.heapify(heap)
-    for _ in range(remaining):
-        k = heap[0][1]
-        samples[k] += 1
-        heapq.heapreplace(heap, (-_exact_gain(rows[k], int(samples[k])), k))
-    return samples
 
 
 def _exact_gain(row: list[int], samples: int) -> Fraction:

@@ -8,7 +8,6 @@ clients that lack more than j of it, a number that falls with j: taking images b
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar, Literal
@@ -53,43 +52,27 @@ class Pool(Policy):
     def in_parts(self, parts: ReadParts) -> Placer:
         """Find for each class how many clients lack how many samples, and from that the size of the pool."""
         clients, images = 0, samples_in(self.distinct, parts())
-        lacked: defaultdict[int, FallingNumbers] = defaultdict(FallingNumbers)
+        lacked: dict[int, tuple[IntArray, IntArray]] = {}  # of each class, the numbers that clients lack, and how often
         for part in parts():
             clients += part.num_clients
             for label, column in enumerate(self.lacking(part).T):
-                lacked[label].add(column)
-        sizes = pool_sizes(lambda place: np.array([each.at(place) for each in lacked.values()]), clients, images)
+                numbers, times = np.unique(column, return_counts=True)
+                if label in lacked:
+                    numbers, places = np.unique(np.concatenate([lacked[label][0], numbers]), return_inverse=True)
+                    times = np.bincount(places, np.concatenate([lacked[label][1], times])).astype(np.int64)
+                lacked[label] = numbers, times
+        falling = [(numbers[::-1], np.cumsum(times[::-1])) for numbers, times in lacked.values()]
+
+        def more_than(place: int) -> IntArray:
+            return np.array([numbers[np.searchsorted(up_to, place, "right")] for numbers, up_to in falling])
+
+        sizes = pool_sizes(more_than, clients, images)
         return lambda part: np.minimum(self.lacking(part), sizes)
 
     def lacking(self, counts: LabelCounts) -> IntArray:
         """d_k^c, the samples that each class of each client lacks."""
         level = counts.n.max(axis=1) if self.fill == "max" else -(-counts.sizes // counts.num_classes)
         return np.asarray(np.maximum(level[:, None] - counts.n, 0))
-
-
-class FallingNumbers:
-    """Many whole numbers, most of which occur often, in falling order; kept as distinct numbers with their counts.
-
-    >>> numbers = FallingNumbers()
-    >>> numbers.add(np.array([2, 5])), numbers.add(np.array([3, 2]))
-    (None, None)
-    >>> [numbers.at(place) for place in range(4)]
-    [5, 3, 2, 2]
-    """
-
-    def __init__(self) -> None:
-        self.rising = self.times = np.empty(0, dtype=np.int64)
-
-    def add(self, numbers: IntArray) -> None:
-        """Put more numbers in."""
-        new, new_times = np.unique(numbers, return_counts=True)
-        self.rising, places = np.unique(np.concatenate([self.rising, new]), return_inverse=True)
-        self.times = np.bincount(places, np.concatenate([self.times, new_times])).astype(np.int64)
-
-    def at(self, place: int) -> int:
-        """The number at a place, counted from 0."""
-        up_to = np.cumsum(self.times[::-1])
-        return int(self.rising[::-1][np.searchsorted(up_to, place, "right")])
 
 
 def pool_sizes(falling: Callable[[int], IntArray], clients: int, images: int) -> IntArray:
