@@ -25,10 +25,9 @@ from fedeas.generators.bank import Bank
 from fedeas.generators.base import Generator, Shape, checked_address, plan_addresses
 from fedeas.generators.registry import AnyGenerator, generator_from, parse_generator
 from fedeas.generators.settings import GeneratorContext, GeneratorSettings
-from fedeas.planning.counts import Allocation, LabelCounts
+from fedeas.planning.counts import Allocation, LabelCounts, whole_numbers
 from fedeas.planning.plan import AnyPlan, Plan, read_plan
 from fedeas.planning.policies import POLICIES, AllocationPolicy, FedEAS, parse_policy
-from fedeas.planning.validation import whole_numbers
 
 Transform = Callable[[Tensor], Any]
 Layout = Literal["chw", "hwc", "hw"]

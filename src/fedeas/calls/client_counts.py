@@ -21,9 +21,9 @@ from fedeas.data.names import is_place
 from fedeas.data.partition import Partition
 from fedeas.data.sources import NPZ_NAMES
 from fedeas.federation.split import split_of
+from fedeas.planning.columns import ColumnNames
 from fedeas.planning.counts import LabelCounts
 from fedeas.planning.policies import Policy, Pool
-from fedeas.planning.tables import ColumnNames
 
 NEEDS_IMAGES = "a run needs images, not counts alone; plan folder:DIR or a split (.npz) of `fedeas partition`"
 

@@ -17,9 +17,9 @@ from fedeas.core.foreign_text import printable
 from fedeas.federation.split import Split
 from fedeas.planning import scores
 from fedeas.planning.counts import Allocation, LabelCounts
+from fedeas.planning.plan import Summary
 from fedeas.planning.policies import CertifiedAllocation, SharedAllocation
 from fedeas.planning.request import policy_left_out
-from fedeas.planning.summary import Summary
 from fedeas.runs.comparison import Seeds, fixed
 from fedeas.runs.methods import federation_of, grouped, named
 from fedeas.runs.progress import RunState, progress_of

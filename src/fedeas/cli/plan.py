@@ -35,7 +35,9 @@ from fedeas.data.partition import PAPER_SEED
 from fedeas.federation.split import split_of
 from fedeas.planning.advice import advice_for
 from fedeas.planning.beta import BALANCED
+from fedeas.planning.columns import ColumnNames
 from fedeas.planning.examples import find_example
+from fedeas.planning.plan import Summary
 from fedeas.planning.policies import POLICIES, FullBalance, Policy
 from fedeas.planning.request import (
     Limits,
@@ -46,8 +48,7 @@ from fedeas.planning.request import (
     reads_in_parts,
     write_plan,
 )
-from fedeas.planning.summary import Summary
-from fedeas.planning.tables import Chunk, ColumnNames, CountTable, write_counts
+from fedeas.planning.tables import Chunk, CountTable, write_counts
 
 SPEC_HELP = f"Policy as text, such as 'fedeas(beta=12)' or 'uniform'. Known: {', '.join(POLICIES)}."
 

@@ -14,8 +14,7 @@ from fedeas.core.names import in_one_form
 from fedeas.data.partition import Partition
 from fedeas.data.sources import Dataset
 from fedeas.planning.columns import Column
-from fedeas.planning.tables import read_columns
-from fedeas.planning.tables.formats import format_of
+from fedeas.planning.tables import format_of, read_columns
 
 FORMATS = (".csv", ".parquet", ".npz")
 
@@ -84,7 +83,7 @@ def _notes(path: str, split: Partition, for_testing: int, dataset: Dataset) -> I
 
 def _columns(path: str, columns: dict[str, list[Any]]) -> tuple[str, str]:
     """The column of clients and the column of samples."""
-    heads = [Column(name, False, False, list) for name in columns]
+    heads = [Column(name) for name in columns]
     clients = [head.name for head in heads if head.names_clients()]
     samples = [head.name for head in heads if head.names_samples()]
     if len(clients) != 1 or len(samples) != 1:

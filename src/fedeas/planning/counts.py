@@ -1,4 +1,8 @@
-"""Label counts n_k^c of a federation, and how many synthetic samples go to each client and class."""
+"""Label counts n_k^c of a federation, and how many synthetic samples go to each client and class.
+
+Both are tables of clients x classes that are checked once, when they are made, and read-only from then on. Errors name
+the row, the class and the remedy.
+"""
 
 from __future__ import annotations
 
@@ -7,21 +11,226 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field
 from functools import cache, cached_property
-from typing import Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeAlias
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
-from fedeas.core.arrays import FloatArray, IntArray, for_row_blocks, frozen, row_blocks
+from fedeas.core.arrays import FloatArray, IntArray, for_row_blocks, frozen, frozen_integers, row_blocks
 from fedeas.core.errors import InputError
+from fedeas.core.foreign_text import for_html
 from fedeas.core.names import in_one_form
 from fedeas.core.sentences import first_of
-from fedeas.planning.frames import without_names
-from fedeas.planning.named_table import NamedTable, shape_text
-from fedeas.planning.validation import Names, checked_counts, checked_names, table_of, whole_numbers
+from fedeas.planning.columns import MAX_CLIENT_SIZE, TOO_LARGE
 
+if TYPE_CHECKING:
+    from fedeas.planning.plan import Plan
+
+Names = tuple[str, ...] | None
+NameList = Iterable[object] | None
 Dictionaries = Mapping[Any, Mapping[Any, int]] | Sequence[Mapping[Any, int]]
 """Label counts as {client: {class: count}}, or as a {class: count} for each client."""
+
+MAX_BALANCED = 2**63
+"""Samples of all clients times classes stay below this, so that a plan that balances every client fits 64 bits."""
+
+MAX_SQUARED = 2**31 - 1
+"""Sums of squares of clients up to this size fit 64 bits."""
+
+MOST_SHOWN = 30
+"""Clients and classes that a notebook shows."""
+
+
+class TableNames(NamedTuple):
+    """The names of a table's clients and classes, which errors give with the place."""
+
+    clients: Names
+    classes: Names
+
+    def error(self, message: str, row: int | np.integer, column: int | np.integer | None = None) -> InputError:
+        """The error on a client, or on one of its classes."""
+        client = "" if self.clients is None else f" (client {self.clients[row]!r})"
+        label = "" if column is None else f", class {str(column) if self.classes is None else self.classes[column]!r}"
+        return InputError(f"{client}{label}: {message}", row=int(row))
+
+    def refuse(self, bad: NDArray[np.bool_], message: str, values: NDArray[Any], first_row: int = 0) -> None:
+        """Raise for the first bad cell, if there is one."""
+        if bad.any():
+            row, column = np.argwhere(bad)[0]
+            raise self.error(message.format(values[row, column]), row + first_row, column)
+
+
+def checked_names(shape: tuple[int, ...], clients: NameList, classes: NameList) -> TableNames:
+    """The names as text in one form, without blanks around them.
+
+    Refuse missing ones (None, NaN, NaT), repeated ones, and more or fewer than the table has.
+    """
+    checked: list[Names] = []
+    for what, axis, names, length in (("client", "rows", clients, shape[0]), ("class", "columns", classes, shape[1])):
+        if names is None:
+            checked.append(None)
+            continue
+        given = tuple(names)
+        missing = next((place for place, name in enumerate(given) if is_missing(name)), None)
+        if missing is not None:
+            raise InputError(f"missing {what} name (number {missing + 1:,}); give one")
+        if len(given) != length:
+            raise InputError(f"{len(given)} {what} names for {length} in the table; give one for each")
+        first: dict[str, int] = {}
+        for place, name in enumerate(in_one_form(str(each).strip()) for each in given):
+            if first.setdefault(name, place) != place:
+                raise InputError(f"duplicate {what} {name!r} ({axis} {first[name] + 1} and {place + 1}); rename one")
+        checked.append(tuple(first))
+    return TableNames(*checked)
+
+
+def is_missing(name: object) -> bool:
+    """Whether this stands for a missing value: None, NaN, NaT, pandas' NA."""
+    try:
+        return name is None or bool(name != name)
+    except (TypeError, ValueError):  # pandas' NA is neither equal nor unequal
+        return True
+
+
+def table_of(values: ArrayLike, what: str) -> NDArray[Any]:
+    """The values as an array of numbers; refuse dates, complex numbers, text and ragged lists."""
+    try:
+        table = np.asarray(values)
+    except (TypeError, ValueError):
+        raise InputError(f"{what} must be a table with rows of one length") from None
+    if table.dtype.kind not in "iubfO":
+        raise InputError(f"{what} must be whole numbers, not {table.dtype}")
+    return table
+
+
+def whole_numbers(values: ArrayLike, what: str) -> IntArray:
+    """The values as read-only whole numbers; refuse values that would be truncated or overflow."""
+    table = table_of(values, what)
+    if table.dtype.kind in "fO":
+        whole = _floats(table, what)
+        if not ((whole == np.floor(whole)) & (np.abs(whole) < 2**63)).all():
+            raise InputError(f"{what} must be whole numbers")
+    return frozen_integers(table)
+
+
+def _floats(table: NDArray[Any], what: str) -> FloatArray:
+    try:
+        return table.astype(np.float64)
+    except (TypeError, ValueError, OverflowError):
+        raise InputError(f"{what} must be whole numbers, not {table.dtype}") from None
+
+
+def _checked_counts(n: NDArray[Any], clients: NameList, classes: NameList) -> tuple[IntArray, TableNames, IntArray]:
+    """The table as read-only whole numbers, its names, and the size N_k of each client.
+
+    Each block of rows is read from memory once.
+    """
+    if n.ndim == 0:
+        raise InputError(
+            f"counts must be a table of clients x classes, not {type(n.item()).__name__}; "
+            "give an array, such as .toarray() of a sparse matrix"
+        )
+    if n.ndim != 2:
+        raise InputError(f"counts must be a table of clients x classes, not {n.ndim}-dimensional")
+    if n.shape[0] == 0:
+        raise InputError("the table of counts is empty; give at least one client")
+    if n.shape[1] < 2:
+        raise InputError(f"the table has {n.shape[1]} class; give at least two")
+    names = checked_names(n.shape, clients, classes)
+    if n.dtype == np.uint64:
+        names.refuse(n > MAX_CLIENT_SIZE, TOO_LARGE, n)  # as int64 it may be negative
+    if n.dtype.kind not in "iub":
+        n = _floats(n, "counts")
+        names.refuse(np.isnan(n), "missing count; write 0 for none", n)
+        names.refuse(n != np.floor(n), "fractional count {}; give whole numbers", n)
+        names.refuse(np.abs(n) > MAX_CLIENT_SIZE, TOO_LARGE, n)
+    whole = frozen_integers(n)
+    sizes = np.empty(len(whole), dtype=np.int64)
+
+    def check(rows: slice) -> None:
+        block = whole[rows]
+        largest = int(block.view(np.uint64).max())  # as unsigned, negative numbers are the largest
+        if largest > MAX_CLIENT_SIZE:
+            names.refuse(block < 0, "negative count {}; give 0 or more", block, rows.start)
+            names.refuse(block > MAX_CLIENT_SIZE, TOO_LARGE, block, rows.start)
+        _check_total(largest, n.shape[1])
+        np.sum(block, axis=1, out=sizes[rows])
+
+    for_row_blocks(check, *whole.shape)
+    if sizes.min() == 0:
+        raise names.error("client with no samples; remove the row", sizes.argmin())
+    if sizes.max() > MAX_CLIENT_SIZE:
+        raise names.error(f"more than {MAX_CLIENT_SIZE:,} samples in one client", sizes.argmax())
+    _check_total(float(sizes.sum(dtype=np.float64)), n.shape[1])
+    return whole, names, frozen(sizes)
+
+
+def _check_total(samples: float, classes: int) -> None:
+    if samples * classes >= MAX_BALANCED:
+        raise InputError(f"{samples:,.0f} samples in {classes:,} classes are too many; plan for fewer clients")
+
+
+class NamedTable:
+    """What label counts and allocations have in common."""
+
+    n: IntArray
+    clients: Names
+    classes: Names
+
+    def client_name(self, row: int) -> str:
+        """The client's given name, or its row number."""
+        return str(row) if self.clients is None else self.clients[row]
+
+    def class_name(self, column: int) -> str:
+        """The class's given name, or its column number."""
+        return str(column) if self.classes is None else self.classes[column]
+
+    @property
+    def client_names(self) -> tuple[str, ...]:
+        """The names of all clients, or their row numbers."""
+        return tuple(map(self.client_name, range(self.n.shape[0])))
+
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        """The names of all classes, or their column numbers."""
+        return tuple(map(self.class_name, range(self.n.shape[1])))
+
+    def to_frame(self) -> Any:
+        """The table as a pandas DataFrame, with the names of clients and classes.
+
+        >>> from fedeas import LabelCounts
+        >>> LabelCounts([[5, 2]], ["ann"], ["cat", "dog"]).to_frame().loc["ann"].tolist()
+        [5, 2]
+        """
+        pandas = import_pandas("to_frame")
+        index, columns = (None if names is None else list(names) for names in (self.clients, self.classes))
+        return pandas.DataFrame(self.n.copy(), index=index, columns=columns)
+
+    def _repr_html_(self) -> str:
+        """The table in a notebook; a large one is cut off."""
+        head = "".join(f"<th>{for_html(name)}</th>" for name in ("", *self.class_names[:MOST_SHOWN], "total"))
+        rows = [
+            f"<th>{for_html(self.client_name(place))}</th>"
+            + "".join(f"<td>{count:,}</td>" for count in (*row[:MOST_SHOWN], row.sum()))
+            for place, row in enumerate(self.n[:MOST_SHOWN])
+        ]
+        cut = f"<p>{shape_text(self.n)}</p>" if max(self.n.shape) > MOST_SHOWN else ""
+        body = "</tr><tr>".join(rows)
+        return f"<table><thead><tr>{head}</tr></thead><tbody><tr>{body}</tr></tbody></table>{cut}"
+
+
+def shape_text(n: IntArray) -> str:
+    """The size of a table, in words."""
+    return f"{n.shape[0]} clients x {n.shape[1]} classes"
+
+
+def import_pandas(user: str) -> Any:
+    """The package pandas, which is optional; `user` is named in the error."""
+    try:
+        import pandas
+    except ImportError:
+        raise InputError(f"{user} needs pandas; run pip install pandas") from None
+    return pandas
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,15 +259,14 @@ class LabelCounts(NamedTable):
     def __init__(
         self,
         n: ArrayLike | Dictionaries,
-        clients: Iterable[object] | None = None,
-        classes: Iterable[object] | None = None,
+        clients: NameList = None,
+        classes: NameList = None,
     ) -> None:
-        values, own_clients, own_classes = without_names(n)
+        values, own_clients, own_classes = _without_names(n)
         clients = own_clients if clients is None else clients
         classes = own_classes if classes is None else classes
-        checked = checked_counts(table_of(values, "counts"), clients, classes)
-        for name, value in zip(("n", "clients", "classes", "sizes"), checked, strict=True):
-            object.__setattr__(self, name, value)  # the instance is frozen
+        whole, names, sizes = _checked_counts(table_of(values, "counts"), clients, classes)
+        _set(self, n=whole, **names._asdict(), sizes=sizes)
 
     @property
     def num_clients(self) -> int:
@@ -155,21 +363,18 @@ class Allocation(NamedTable):
         self,
         n: ArrayLike,
         policy: str = "",
-        clients: Iterable[object] | None = None,
-        classes: Iterable[object] | None = None,
+        clients: NameList = None,
+        classes: NameList = None,
     ) -> None:
         table = whole_numbers(n, "an allocation")
         if table.ndim != 2 or (table.size and table.min() < 0):
             raise InputError("an allocation is a table of clients x classes with no negative entry")
-        checked = table, policy, *checked_names(table.shape, clients, classes)
-        for name, value in zip(("n", "policy", "clients", "classes"), checked, strict=True):
-            object.__setattr__(self, name, value)
+        _set(self, n=table, policy=policy, **checked_names(table.shape, clients, classes)._asdict())
 
     def named_as(self, counts: LabelCounts) -> Self:
         """The same allocation, with the names of clients and classes that the counts have."""
         named = copy(self)
-        object.__setattr__(named, "clients", counts.clients)
-        object.__setattr__(named, "classes", counts.classes)
+        _set(named, clients=counts.clients, classes=counts.classes)
         return named
 
     def row_of(self, client: int | str) -> int:
@@ -217,21 +422,32 @@ class Allocation(NamedTable):
         return self.total
 
 
-class Planned(Protocol):
-    """An `Allocation`, or a `Plan`, which has one."""
+class SharedAllocation(Allocation):
+    """An allocation for clients that share one pool of images."""
 
     @property
-    def n(self) -> IntArray:
-        """Synthetic samples, clients x classes."""
+    def generated(self) -> int:
+        """How many images have to be made: the distinct ones."""
+        return self.distinct
 
-    @property
-    def per_client(self) -> IntArray:
-        """Synthetic samples of each client."""
 
-    @property
-    def total(self) -> int:
-        """B, the synthetic samples of all clients."""
+@dataclass(frozen=True, eq=False)
+class CertifiedAllocation(Allocation):
+    """An allocation that is at most `gap` worse than any allocation of as many samples, in what is `minimised`.
 
+    A gap of 0 means proved optimal (up to rounding).
+    """
+
+    gap: float = 0.0
+    minimised: str = "I"
+
+    def __init__(self, n: IntArray, policy: str, gap: float, minimised: str = "I") -> None:
+        super().__init__(n, policy)
+        _set(self, gap=gap, minimised=minimised)
+
+
+Planned: TypeAlias = "Allocation | Plan"
+"""An allocation, or a plan, which has one."""
 
 Table = LabelCounts | ArrayLike | Dictionaries
 """Whatever stands for label counts: a `LabelCounts`, an array, nested lists, dictionaries, a pandas or Arrow table."""
@@ -244,6 +460,49 @@ def as_counts(table: Table) -> LabelCounts:
     array([4, 2])
     """
     return table if isinstance(table, LabelCounts) else LabelCounts(table)
+
+
+def _without_names(table: Any) -> tuple[Any, NameList, NameList]:
+    """The numbers of a table, and the names that a pandas or Arrow table or a dictionary gives to clients and classes.
+
+    The columns of a pandas or Arrow table are recognised as those of a file. A class that a dictionary does not name
+    counts 0.
+    """
+    clients: NameList = None
+    if isinstance(table, Mapping):
+        if [*table] != [*range(len(table))]:
+            clients = [*table]
+        table = [*table.values()]
+    elif hasattr(table, "columns") and (hasattr(table, "iloc") or hasattr(table, "column_names")):  # pandas or Arrow
+        from fedeas.planning.arrow_tables import counts_of_frame  # loads pyarrow, which arrays do not need
+
+        return counts_of_frame(table)
+    elif not isinstance(table, list | tuple) or not any(isinstance(row, Mapping) for row in table):
+        return table, None, None
+    if not all(isinstance(row, Mapping) for row in table):
+        raise InputError("counts in dictionaries must be {client: {class: count}}, or a list of {class: count}")
+    found = {name for row in table for name in row}
+    try:
+        classes = sorted(found)
+    except TypeError:  # numbers and text together
+        classes = sorted(found, key=str)
+    n = [[row.get(name, 0) for name in classes] for row in table]
+    return n or np.empty((0, 0)), clients, classes
+
+
+def exact_integers(values: IntArray, largest: int) -> IntArray:
+    """The values as numbers whose squares are exact: Python's whole numbers if a client may be too large for 64 bits.
+
+    >>> exact_integers(np.array([10**12]), largest=10**12) ** 2
+    array([1000000000000000000000000], dtype=object)
+    """
+    return values if largest <= MAX_SQUARED else values.astype(object)
+
+
+def _set(instance: object, **values: object) -> None:
+    """Set fields of an instance that is frozen."""
+    for name, value in values.items():
+        object.__setattr__(instance, name, value)
 
 
 def _n_log_n(n: IntArray) -> FloatArray:

@@ -14,8 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from fedeas.core.arrays import FloatArray, IntArray
 from fedeas.core.errors import InputError
-from fedeas.planning.counts import LabelCounts, Planned, Table, as_counts
-from fedeas.planning.validation import exact_integers
+from fedeas.planning.counts import LabelCounts, Planned, Table, as_counts, exact_integers
 
 
 class ImbalanceSplit(NamedTuple):

@@ -46,8 +46,7 @@ from fedeas.core.records import (
 from fedeas.core.tensor_files import METADATA, read_header
 from fedeas.generators.registry import content_digest
 from fedeas.models.initial_weights import content as content_of_start
-from fedeas.planning.counts import Allocation, LabelCounts
-from fedeas.planning.named_table import import_pandas
+from fedeas.planning.counts import Allocation, LabelCounts, import_pandas
 from fedeas.runs.summary_check import summary_problem
 
 ROUNDS, PACKED_ROUNDS, IMAGES = "rounds.jsonl", "rounds.jsonl.gz", "images.jsonl"

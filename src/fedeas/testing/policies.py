@@ -61,7 +61,7 @@ def _check_plan(policy: AllocationPolicy, counts: LabelCounts, plan: Allocation)
     assert np.array_equal(plan.n, again.n), f"two allocations differ for the same counts {_shown(counts)}"
     budget = getattr(policy, "budget", None)
     if isinstance(budget, int | np.integer | Policy):
-        wanted = samples_in(budget, counts)  # type: ignore[arg-type]
+        wanted = samples_in(budget, [counts])  # type: ignore[arg-type]
         assert plan.total == wanted, f"{plan.total} samples are spent of a budget of {wanted}, for {_shown(counts)}"
 
 

@@ -21,11 +21,9 @@ import numpy as np
 
 from fedeas.core.arrays import FloatArray, IntArray
 from fedeas.core.limits import Positive
-from fedeas.planning.counts import Allocation, LabelCounts
-from fedeas.planning.policies.base import samples_in
-from fedeas.planning.policies.baselines import Budgeted
-from fedeas.planning.policies.optimal import CertifiedAllocation
-from fedeas.planning.policies.prices import FINE, bisect_price, fine_total, round_to
+from fedeas.planning.counts import Allocation, CertifiedAllocation, LabelCounts
+from fedeas.planning.policies.base import Budgeted, samples_in
+from fedeas.planning.policies.prices import FINE, Rounding, bisect_price, fine_total
 from fedeas.planning.policies.waterfill import check_searchable
 
 
@@ -51,11 +49,11 @@ class KL(Budgeted):
 
     def allocate(self, counts: LabelCounts) -> CertifiedAllocation:
         """Find the price at which the budget is spent, and round."""
-        total = samples_in(self.budget, counts)
+        total = samples_in(self.budget, [counts])
         check_searchable(total)
         curves = DivergenceCurves(counts.n, counts.weights, self.smoothing)
         wanted, price = spend(curves, counts.num_clients, total)
-        rounded = round_to(wanted, total)
+        rounded = Rounding(lambda: iter([wanted]), total).next_part(wanted)
         bound = curves.value(wanted) + price * (float(wanted.sum()) - total)
         gap = max(curves.value(rounded) - bound, 0.0)
         return CertifiedAllocation(rounded, self.spec, gap, "the divergence")

@@ -8,30 +8,13 @@ from typing import ClassVar
 import numpy as np
 
 from fedeas.core.arrays import FloatArray, IntArray
-from fedeas.planning.counts import Allocation, LabelCounts
-from fedeas.planning.policies.base import samples_in
-from fedeas.planning.policies.baselines import Budgeted
+from fedeas.planning.counts import CertifiedAllocation, LabelCounts
+from fedeas.planning.policies.base import Budgeted, samples_in
 from fedeas.planning.policies.prices import bisect_price
 from fedeas.planning.policies.waterfill import Waterfill, check_searchable
 
 # Dynamic programming takes about K B^2 steps; this many take about a second.
 EXACT_STEPS = 2 * 10**7
-
-
-@dataclass(frozen=True, eq=False)
-class CertifiedAllocation(Allocation):
-    """An allocation that is at most `gap` worse than any allocation of as many samples, in what is `minimised`.
-
-    A gap of 0 means proved optimal (up to rounding).
-    """
-
-    gap: float = 0.0
-    minimised: str = "I"
-
-    def __init__(self, n: IntArray, policy: str, gap: float, minimised: str = "I") -> None:
-        super().__init__(n, policy)
-        object.__setattr__(self, "gap", gap)
-        object.__setattr__(self, "minimised", minimised)
 
 
 @dataclass(frozen=True)
@@ -55,7 +38,7 @@ class Optimal(Budgeted):
 
     def allocate(self, counts: LabelCounts) -> CertifiedAllocation:
         """Exact for a small problem, with a certified gap for a large one."""
-        total = samples_in(self.budget, counts)
+        total = samples_in(self.budget, [counts])
         check_searchable(total)
         curves = Waterfill(counts, total)
         if is_small(counts.num_clients, total):

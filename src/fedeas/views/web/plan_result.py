@@ -22,7 +22,7 @@ from fedeas.planning.policies import (
     Uniform,
     parse_policy,
 )
-from fedeas.planning.policies.baselines import Budgeted
+from fedeas.planning.policies.base import Budgeted
 from fedeas.planning.policies.waterfill import Waterfill
 from fedeas.planning.request import compare_policies
 from fedeas.planning.scores import BudgetPath

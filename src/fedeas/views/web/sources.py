@@ -15,9 +15,10 @@ from fedeas.calls.client_counts import CountSource, plan_arguments, saved_split
 from fedeas.core.errors import InputError
 from fedeas.data.known import known_dataset
 from fedeas.data.partition import PAPER_SEED, dirichlet
+from fedeas.planning.columns import ColumnNames
 from fedeas.planning.counts import LabelCounts
 from fedeas.planning.examples import DEFAULT, find_example
-from fedeas.planning.tables import ColumnNames, CountTable
+from fedeas.planning.tables import CountTable
 
 MAX_MEGABYTES = 20
 MAX_CLASSES = 1_000
