@@ -33,7 +33,6 @@ class GaussianSums(FedAvg):
     """
 
     shares_counts: ClassVar[bool] = True
-
     settings: Gaussian
     shape: Shape
     class_names: tuple[str, ...]

@@ -1,7 +1,4 @@
-"""Sums over the images of each class in a basis that is known without any image, from which Gaussians follow.
-
-All numbers are whole: sums over clients, added in any order, equal those over all images bit for bit.
-"""
+"""Sums over the images of each class in a basis that is known without any image, from which Gaussians follow."""
 
 from __future__ import annotations
 
@@ -21,8 +18,8 @@ CENTRE = 128.0
 """The pixel value from which scores are measured."""
 
 # Scores of an image of D numbers are at most 128 sqrt(D), so a sum of N products is at most 2**26 N D in steps. float64
-# holds it exactly in a block, where N D is at most 2**20 or D, and int64 in sums, where N D is below 2**37.
-BLOCK_NUMBERS, MOST_NUMBERS = 2**20, 2**37
+# holds it exactly in a block, where N D is at most 2**20 or D, and int64 in sums, where N D is below 2**36.
+BLOCK_NUMBERS, MOST_NUMBERS = 2**20, 2**36
 
 
 @dataclass(frozen=True)
@@ -75,7 +72,8 @@ def class_sums(
 ) -> IntArray:
     """A row for each class: how many images, the sums of their scores, and those of the products of two scores.
 
-    Of products it is the upper triangle, row by row. Noise is the system's, so that nobody can draw it again.
+    Of products it is the upper triangle, row by row. All numbers are whole: sums over clients, added in any order, are
+    those over all images, bit for bit. Noise is the system's, so that nobody can draw it again.
     """
     basis, upper = cosine_basis(shape_of(images), components).T, np.triu_indices(components)
     rows, clip = images.reshape(len(images), len(basis)), (math.inf if noise is None else noise.clip) * SCORE_STEPS
@@ -86,8 +84,7 @@ def class_sums(
         scores = np.trunc(scores * np.minimum(1.0, clip / np.maximum(norms, 1.0)))  # towards zero: lengthens nothing
         for label in np.unique(labels[block]):
             own = scores[labels[block] == label]
-            added = np.concatenate([[len(own)], own.sum(axis=0), (own.T @ own)[upper]])
-            sums[label] += added.astype(np.int64)
+            sums[label] += np.concatenate([[len(own)], own.sum(axis=0), (own.T @ own)[upper]]).astype(np.int64)
     if noise is None:
         return sums
     scale = np.repeat([1.0, clip, clip**2], [1, components, len(upper[0])]) * SENSITIVITY * noise.noise
