@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field
 from functools import cache, cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -41,50 +41,27 @@ MOST_SHOWN = 30
 """Clients and classes that a notebook shows."""
 
 
-class TableNames(NamedTuple):
-    """The names of a table's clients and classes, which errors give with the place."""
-
-    clients: Names
-    classes: Names
-
-    def error(self, message: str, row: int | np.integer, column: int | np.integer | None = None) -> InputError:
-        """The error on a client, or on one of its classes."""
-        client = "" if self.clients is None else f" (client {self.clients[row]!r})"
-        label = "" if column is None else f", class {str(column) if self.classes is None else self.classes[column]!r}"
-        return InputError(f"{client}{label}: {message}", row=int(row))
-
-    def refuse(self, bad: NDArray[np.bool_], message: str, values: NDArray[Any], first_row: int = 0) -> None:
-        """Raise for the first bad cell, if there is one."""
-        if bad.any():
-            row, column = np.argwhere(bad)[0]
-            raise self.error(message.format(values[row, column]), row + first_row, column)
-
-
-def checked_names(shape: tuple[int, ...], clients: NameList, classes: NameList) -> TableNames:
-    """The names as text in one form, without blanks around them.
+def _checked_names(what: str, axis: str, names: NameList, length: int) -> Names:
+    """The names of clients or classes as text in one form, without blanks around them.
 
     Refuse missing ones (None, NaN, NaT), repeated ones, and more or fewer than the table has.
     """
-    checked: list[Names] = []
-    for what, axis, names, length in (("client", "rows", clients, shape[0]), ("class", "columns", classes, shape[1])):
-        if names is None:
-            checked.append(None)
-            continue
-        given = tuple(names)
-        missing = next((place for place, name in enumerate(given) if is_missing(name)), None)
-        if missing is not None:
-            raise InputError(f"missing {what} name (number {missing + 1:,}); give one")
-        if len(given) != length:
-            raise InputError(f"{len(given)} {what} names for {length} in the table; give one for each")
-        first: dict[str, int] = {}
-        for place, name in enumerate(in_one_form(str(each).strip()) for each in given):
-            if first.setdefault(name, place) != place:
-                raise InputError(f"duplicate {what} {name!r} ({axis} {first[name] + 1} and {place + 1}); rename one")
-        checked.append(tuple(first))
-    return TableNames(*checked)
+    if names is None:
+        return None
+    given = tuple(names)
+    missing = next((place for place, name in enumerate(given) if _is_missing(name)), None)
+    if missing is not None:
+        raise InputError(f"missing {what} name (number {missing + 1:,}); give one")
+    if len(given) != length:
+        raise InputError(f"{len(given)} {what} names for {length} in the table; give one for each")
+    first: dict[str, int] = {}
+    for place, name in enumerate(in_one_form(str(each).strip()) for each in given):
+        if first.setdefault(name, place) != place:
+            raise InputError(f"duplicate {what} {name!r} ({axis} {first[name] + 1} and {place + 1}); rename one")
+    return tuple(first)
 
 
-def is_missing(name: object) -> bool:
+def _is_missing(name: object) -> bool:
     """Whether this stands for a missing value: None, NaN, NaT, pandas' NA."""
     try:
         return name is None or bool(name != name)
@@ -120,51 +97,6 @@ def _floats(table: NDArray[Any], what: str) -> FloatArray:
         raise InputError(f"{what} must be whole numbers, not {table.dtype}") from None
 
 
-def _checked_counts(n: NDArray[Any], clients: NameList, classes: NameList) -> tuple[IntArray, TableNames, IntArray]:
-    """The table as read-only whole numbers, its names, and the size N_k of each client.
-
-    Each block of rows is read from memory once.
-    """
-    if n.ndim == 0:
-        raise InputError(
-            f"counts must be a table of clients x classes, not {type(n.item()).__name__}; "
-            "give an array, such as .toarray() of a sparse matrix"
-        )
-    if n.ndim != 2:
-        raise InputError(f"counts must be a table of clients x classes, not {n.ndim}-dimensional")
-    if n.shape[0] == 0:
-        raise InputError("the table of counts is empty; give at least one client")
-    if n.shape[1] < 2:
-        raise InputError(f"the table has {n.shape[1]} class; give at least two")
-    names = checked_names(n.shape, clients, classes)
-    if n.dtype == np.uint64:
-        names.refuse(n > MAX_CLIENT_SIZE, TOO_LARGE, n)  # as int64 it may be negative
-    if n.dtype.kind not in "iub":
-        n = _floats(n, "counts")
-        names.refuse(np.isnan(n), "missing count; write 0 for none", n)
-        names.refuse(n != np.floor(n), "fractional count {}; give whole numbers", n)
-        names.refuse(np.abs(n) > MAX_CLIENT_SIZE, TOO_LARGE, n)
-    whole = frozen_integers(n)
-    sizes = np.empty(len(whole), dtype=np.int64)
-
-    def check(rows: slice) -> None:
-        block = whole[rows]
-        largest = int(block.view(np.uint64).max())  # as unsigned, negative numbers are the largest
-        if largest > MAX_CLIENT_SIZE:
-            names.refuse(block < 0, "negative count {}; give 0 or more", block, rows.start)
-            names.refuse(block > MAX_CLIENT_SIZE, TOO_LARGE, block, rows.start)
-        _check_total(largest, n.shape[1])
-        np.sum(block, axis=1, out=sizes[rows])
-
-    for_row_blocks(check, *whole.shape)
-    if sizes.min() == 0:
-        raise names.error("client with no samples; remove the row", sizes.argmin())
-    if sizes.max() > MAX_CLIENT_SIZE:
-        raise names.error(f"more than {MAX_CLIENT_SIZE:,} samples in one client", sizes.argmax())
-    _check_total(float(sizes.sum(dtype=np.float64)), n.shape[1])
-    return whole, names, frozen(sizes)
-
-
 def _check_total(samples: float, classes: int) -> None:
     if samples * classes >= MAX_BALANCED:
         raise InputError(f"{samples:,.0f} samples in {classes:,} classes are too many; plan for fewer clients")
@@ -176,6 +108,15 @@ class NamedTable:
     n: IntArray
     clients: Names
     classes: Names
+
+    def _set(self, n: IntArray, clients: NameList, classes: NameList, **others: object) -> None:
+        """Set the fields of an instance, which is frozen otherwise."""
+        names = {
+            "clients": _checked_names("client", "rows", clients, n.shape[0]),
+            "classes": _checked_names("class", "columns", classes, n.shape[1]),
+        }
+        for name, value in {"n": n, **names, **others}.items():
+            object.__setattr__(self, name, value)
 
     def client_name(self, row: int) -> str:
         """The client's given name, or its row number."""
@@ -256,17 +197,62 @@ class LabelCounts(NamedTable):
     sizes: IntArray = field(repr=False)
     """N_k, the number of samples of each client."""
 
-    def __init__(
-        self,
-        n: ArrayLike | Dictionaries,
-        clients: NameList = None,
-        classes: NameList = None,
-    ) -> None:
+    def __init__(self, n: ArrayLike | Dictionaries, clients: NameList = None, classes: NameList = None) -> None:
         values, own_clients, own_classes = _without_names(n)
         clients = own_clients if clients is None else clients
         classes = own_classes if classes is None else classes
-        whole, names, sizes = _checked_counts(table_of(values, "counts"), clients, classes)
-        _set(self, n=whole, **names._asdict(), sizes=sizes)
+        table = table_of(values, "counts")
+        if table.ndim == 0:
+            raise InputError(
+                f"counts must be a table of clients x classes, not {type(table.item()).__name__}; "
+                "give an array, such as .toarray() of a sparse matrix"
+            )
+        if table.ndim != 2:
+            raise InputError(f"counts must be a table of clients x classes, not {table.ndim}-dimensional")
+        if table.shape[0] == 0:
+            raise InputError("the table of counts is empty; give at least one client")
+        if table.shape[1] < 2:
+            raise InputError(f"the table has {table.shape[1]} class; give at least two")
+        self._set(table, clients, classes, sizes=np.empty(len(table), dtype=np.int64))
+        if table.dtype == np.uint64:
+            self._refuse(table > MAX_CLIENT_SIZE, TOO_LARGE)  # as int64 it may be negative
+        if table.dtype.kind not in "iub":
+            object.__setattr__(self, "n", table := _floats(table, "counts"))
+            self._refuse(np.isnan(table), "missing count; write 0 for none")
+            self._refuse(table != np.floor(table), "fractional count {}; give whole numbers")
+            self._refuse(np.abs(table) > MAX_CLIENT_SIZE, TOO_LARGE)
+        object.__setattr__(self, "n", frozen_integers(table))
+        self._check_sizes()
+
+    def _check_sizes(self) -> None:
+        """Add up N_k of each client; refuse counts out of range. Each block of rows is read from memory once."""
+
+        def check(rows: slice) -> None:
+            block = self.n[rows]
+            largest = int(block.view(np.uint64).max())  # as unsigned, negative numbers are the largest
+            if largest > MAX_CLIENT_SIZE:
+                self._refuse(block < 0, "negative count {}; give 0 or more", rows.start)
+                self._refuse(block > MAX_CLIENT_SIZE, TOO_LARGE, rows.start)
+            _check_total(largest, self.num_classes)
+            np.sum(block, axis=1, out=self.sizes[rows])
+
+        for_row_blocks(check, *self.n.shape)
+        if self.sizes.min() == 0:
+            raise self._error("client with no samples; remove the row", self.sizes.argmin())
+        if self.sizes.max() > MAX_CLIENT_SIZE:
+            raise self._error(f"more than {MAX_CLIENT_SIZE:,} samples in one client", self.sizes.argmax())
+        _check_total(float(self.sizes.sum(dtype=np.float64)), self.num_classes)
+        frozen(self.sizes)
+
+    def _error(self, message: str, row: int | np.integer, label: str = "") -> InputError:
+        client = "" if self.clients is None else f" (client {self.clients[row]!r})"
+        return InputError(f"{client}{label}: {message}", row=int(row))
+
+    def _refuse(self, bad: NDArray[np.bool_], message: str, first_row: int = 0) -> None:
+        """Raise for the first bad cell, if there is one, naming its place."""
+        if bad.any():
+            row, column = np.argwhere(bad)[0] + (first_row, 0)
+            raise self._error(message.format(self.n[row, column]), row, f", class {self.class_name(column)!r}")
 
     @property
     def num_clients(self) -> int:
@@ -299,7 +285,12 @@ class LabelCounts(NamedTable):
         entropy = np.empty(self.num_clients)
 
         def fill(rows: slice) -> None:
-            entropy[rows] = np.log(self.sizes[rows]) - _n_log_n(self.n[rows]).sum(axis=1) / self.sizes[rows]
+            n = self.n[rows]
+            try:
+                n_log_n = _n_log_n().take(n)  # for small counts a table is faster than the logarithm
+            except IndexError:
+                n_log_n = n * np.log(np.maximum(n, 1))
+            entropy[rows] = np.log(self.sizes[rows]) - n_log_n.sum(axis=1) / self.sizes[rows]
 
         for_row_blocks(fill, *self.n.shape)
         # Entropy of `MAX_CLIENT_SIZE` samples is above 3e-12 or exactly 0. A smaller value is a rounding error, which
@@ -359,22 +350,17 @@ class Allocation(NamedTable):
     """Names of the clients, where the counts have them; likewise of the classes."""
     classes: Names = field(default=None, repr=False)
 
-    def __init__(
-        self,
-        n: ArrayLike,
-        policy: str = "",
-        clients: NameList = None,
-        classes: NameList = None,
-    ) -> None:
+    def __init__(self, n: ArrayLike, policy: str = "", clients: NameList = None, classes: NameList = None) -> None:
         table = whole_numbers(n, "an allocation")
         if table.ndim != 2 or (table.size and table.min() < 0):
             raise InputError("an allocation is a table of clients x classes with no negative entry")
-        _set(self, n=table, policy=policy, **checked_names(table.shape, clients, classes)._asdict())
+        self._set(table, clients, classes, policy=policy)
 
     def named_as(self, counts: LabelCounts) -> Self:
         """The same allocation, with the names of clients and classes that the counts have."""
         named = copy(self)
-        _set(named, clients=counts.clients, classes=counts.classes)
+        object.__setattr__(named, "clients", counts.clients)
+        object.__setattr__(named, "classes", counts.classes)
         return named
 
     def row_of(self, client: int | str) -> int:
@@ -443,7 +429,8 @@ class CertifiedAllocation(Allocation):
 
     def __init__(self, n: IntArray, policy: str, gap: float, minimised: str = "I") -> None:
         super().__init__(n, policy)
-        _set(self, gap=gap, minimised=minimised)
+        object.__setattr__(self, "gap", gap)
+        object.__setattr__(self, "minimised", minimised)
 
 
 Planned: TypeAlias = "Allocation | Plan"
@@ -499,21 +486,8 @@ def exact_integers(values: IntArray, largest: int) -> IntArray:
     return values if largest <= MAX_SQUARED else values.astype(object)
 
 
-def _set(instance: object, **values: object) -> None:
-    """Set fields of an instance that is frozen."""
-    for name, value in values.items():
-        object.__setattr__(instance, name, value)
-
-
-def _n_log_n(n: IntArray) -> FloatArray:
-    """N log n, with 0 log 0 = 0 exactly; for small counts a table is faster than the logarithm."""
-    try:
-        return _n_log_n_table().take(n)
-    except IndexError:  # a count beyond the table
-        return np.asarray(n * np.log(np.maximum(n, 1)))
-
-
 @cache
-def _n_log_n_table() -> FloatArray:
+def _n_log_n() -> FloatArray:
+    """N log N of small counts, with 0 log 0 = 0 exactly."""
     n = np.arange(2**16)
     return frozen(n * np.log(np.maximum(n, 1)))

@@ -51,9 +51,9 @@ class Summary:
     def of(counts: LabelCounts, allocation: Allocation, names: Sequence[object] | None = None) -> Summary:
         """The summary of these clients; `names` are their names if the counts have none."""
         per_client = allocation.per_client
-        ends = (int(per_client.argmin()), int(per_client.argmax()))
         least, most = (
-            Extreme(int(per_client[k]), counts.client_name(k) if names is None else str(names[k])) for k in ends
+            Extreme(int(per_client[k]), counts.client_name(k) if names is None else str(names[k]))
+            for k in (int(per_client.argmin()), int(per_client.argmax()))
         )
         return Summary(
             clients=counts.num_clients,
