@@ -17,7 +17,7 @@ from fedeas import FedEASError, InputError
 from fedeas.config import RunConfig
 from fedeas.runs import Run, pack_runs
 from reproduction.artefacts import Artefact
-from reproduction.estimate import Estimate, estimate, seconds_of_all, steps_of_a_round
+from reproduction.costs import Estimate, estimate, seconds_of_all, steps_of_a_round
 from reproduction.results import Results
 from reproduction.studies import Study, with_seeds
 from reproduction.tables import Filled, Sheet, comma_separated, fill, latex, markdown

@@ -14,7 +14,6 @@ import fedeas
 from fedeas import Allocation, FedEAS, InputError
 from fedeas.runs import Measured
 from reproduction import artefacts
-from reproduction.artefacts import POLICIES_AT_EQUAL_BUDGET
 from reproduction.figures.accuracy import (
     Bar,
     Spot,
@@ -27,12 +26,11 @@ from reproduction.figures.accuracy import (
 from reproduction.figures.counts import COUNT_FIGURES
 from reproduction.figures.curves import Line, convergence_figure, curves_figure
 from reproduction.figures.style import DPI, new_figure
-from reproduction.measures import accuracy
-from reproduction.methods import FEDAVG, FEDEAS, FULL_BALANCE, UNIFORM, Method, at_one_budget
+from reproduction.methods import FEDAVG, FEDEAS, FULL_BALANCE, POLICIES, UNIFORM, Method, at_one_budget
 from reproduction.profiles import HEADLINE
 from reproduction.published import EXAMPLE, Setting, published, setting
 from reproduction.reproduction import Reproduction
-from reproduction.results import Results
+from reproduction.results import Results, accuracy
 from reproduction.studies import PROTOCOLS, plan_of, study
 from reproduction.tables import Cell, Entry
 
@@ -95,12 +93,12 @@ def _spots(where: Setting, results: Results) -> Iterator[Spot]:
     The paper sweeps beta in one setting only. The number of images is for the paper's partition.
     """
     sweep, usual, budgets = published().beta_sweep, published().totals.beta, dict[Decimal, list[Method]]()
-    printed = {method: published().printed(method.name, where) for method in (*POLICIES_AT_EQUAL_BUDGET, FULL_BALANCE)}
+    printed = {method: published().printed(method.name, where) for method in (*POLICIES, FULL_BALANCE)}
     for beta, even, ours in zip(sweep.beta, sweep.uniform, sweep.fedeas, strict=True) if where.id == EXAMPLE else ():
         budget = FedEAS(float(beta)).spec
         budgets[beta] = [replace(UNIFORM, policy=at_one_budget("uniform", budget)), replace(FEDEAS, policy=budget)]
         printed |= dict(zip(budgets[beta], (even, ours), strict=True))
-    budgets[usual] = [method for method in POLICIES_AT_EQUAL_BUDGET if method != FEDAVG]
+    budgets[usual] = [method for method in POLICIES if method != FEDAVG]
     places = [(f"β = {beta}", method) for beta in sorted(budgets) for method in budgets[beta]]
     for place, method in (("none", FEDAVG), *places, ("full", FULL_BALANCE)):
         runs = {protocol: study("full", protocol).config(where, method) for protocol in PROTOCOLS}
