@@ -117,7 +117,9 @@ def command(
     if not done.outcomes or any(outcome.run is not None for outcome in done.outcomes):
         _print_tables(done, as_markdown)
         if folder is not None:
-            done.write(folder, say)
+            from reproduction.figures.gallery import write
+
+            write(done, folder, say)
             say(f"tables and figures: {folder}")
     if not only_show:
         _say_what_is_missing(done)
@@ -140,8 +142,8 @@ def _print_page(name: str, chosen: Study, found: Results, out: Path | None, as_m
         for other in protocols_compared(chosen.profile.name, found):
             say(f"under protocol {other} methods have been compared: add --protocol {other}")
     if out is not None and name in ("summary", "answers"):
-        from reproduction.figures.gains import gains_figure
         from reproduction.figures.gallery import overview
+        from reproduction.figures.runs import gains_figure
         from reproduction.figures.style import save_all
 
         gains = ("beyond-gains", gains_figure(all_findings(found)))
