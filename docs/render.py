@@ -132,8 +132,8 @@ def draw_plans(folder: Path) -> None:
 
 def draw_results(folder: Path) -> None:
     """The figures of docs/results.md and docs/beyond.md, from the finished runs that are kept."""
-    from reproduction.figures.gains import gains_figure
     from reproduction.figures.gallery import figures, overview
+    from reproduction.figures.runs import gains_figure
     from reproduction.figures.style import save_all
     from reproduction.findings import all_findings
     from reproduction.reproduction import RESULTS, Reproduction

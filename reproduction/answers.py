@@ -1,18 +1,21 @@
-"""The questions behind ``python -m reproduction beyond``, and what all its experiments together answer."""
+"""What the experiments behind ``python -m reproduction beyond`` answer together: questions, contrasts, robustness."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
+from itertools import product
 from statistics import mean
 from typing import NamedTuple
 
+from scipy.special import bdtr
+
 from fedeas.runs import Difference, Verdict
-from reproduction.beyond import BALANCED_TITLE, LARGEST, WHOLE
+from reproduction.beyond import BALANCED_TITLE, CEILING, DISJOINT, GAUSSIAN, GENERATED, LARGEST, REAL, WHOLE
 from reproduction.findings import BALANCED, EQUAL_STEPS, LEGEND, NOTHING, Compared, Findings, marked
-from reproduction.methods import FEDAVG
-from reproduction.text import fixed, listed, markdown_table, signed
+from reproduction.methods import FEDAVG, FEDEAS
+from reproduction.results import mean_of
+from reproduction.text import fixed, listed, markdown_table, mean_cell, signed
 
 STEPS = f", {EQUAL_STEPS}"  # ends the name of a method that is compared at equal steps
 
@@ -72,16 +75,6 @@ def overall(found: Findings) -> dict[str, Overall]:
             verdict = difference.verdict_among(among) if complete else Verdict.UNFINISHED
             means[name] = Overall(difference, verdict, len(values))
     return means
-
-
-def mean_of(budgets: Sequence[Mapping[int, float]]) -> Difference | None:
-    """The difference over several budgets, given by seed for each: averaged within the seeds that all budgets have.
-
-    >>> mean_of([{0: 1.0, 1: 2.0}, {0: 3.0, 1: 6.0, 2: 9.0}])
-    Difference(mean=3.0, spread=1.4142135623730951, seeds=2)
-    """
-    seeds = set[int].intersection(*(set(each) for each in budgets)) if budgets else set[int]()
-    return Difference.of([mean(each[seed] for each in budgets) for seed in sorted(seeds)])
 
 
 def planned_tables(found: Findings, name: str) -> list[str]:
@@ -253,13 +246,6 @@ def _differences(experiments: Sequence[Findings]) -> list[list[str]]:
     return [*rows, ["seeds", *(each.seeds for each in experiments)]]
 
 
-def mean_cell(found: Difference | None) -> str:
-    """A mean with its 95 % interval; empty if there is none."""
-    if found is None or found.interval is None:  # as of one experiment
-        return ""
-    return f"{signed(found.mean, 2)} ({found.range_text(2)})"
-
-
 CARRY_HEADS = (
     "instead of FedEAS", "experiments above it", "one more experiment", "smallest budgets", "largest budgets",
 )  # fmt: skip
@@ -304,5 +290,88 @@ def at_end(experiments: Sequence[Findings], method: str, end: int) -> Difference
 def sign_test(values: Sequence[float]) -> float:
     """The two-sided p-value of the signs, if both were equally likely; zeros do not count."""
     above, below = (sum(sign * value > 0 for value in values) for sign in (1, -1))
-    one_side = range(max(above, below), above + below + 1)
-    return min(1.0, sum(math.comb(above + below, number) for number in one_side) / 2.0 ** (above + below - 1))
+    return min(1.0, 2 * float(bdtr(min(above, below), above + below, 0.5)))
+
+
+class Contrast(NamedTuple):
+    """The method with the choice, and the one without it."""
+
+    method: str
+    instead_of: str
+
+
+POOL = "Pool to the mean"
+CONTRASTS = (
+    *(Contrast(f"{title}, {BALANCED_TITLE}", title) for title in (FEDAVG.title, FEDEAS.title, "KL", POOL)),
+    Contrast(WHOLE, POOL),
+    Contrast(LARGEST, POOL),
+    Contrast(CEILING, FEDEAS.title),
+)
+
+SIDE = (
+    Contrast(DISJOINT, FEDEAS.title),
+    Contrast(WHOLE, DISJOINT),
+    Contrast(DISJOINT, GAUSSIAN),
+    Contrast(REAL, GENERATED),
+)
+"""What other images do to FedEAS, in single experiments. Shown at each budget, because the budget decides how many
+images repeat."""
+
+
+def contrast_in(found: Findings, contrast: Contrast) -> Difference | None:
+    """The difference of the two methods in one experiment: its mean over the budgets, once all have all seeds."""
+    budgets = by_budget(found, contrast)
+    return _complete(found, list(budgets.values())) if len(budgets) == found.budgets else None
+
+
+def by_budget(found: Findings, contrast: Contrast) -> dict[str, dict[int, float]]:
+    """The difference of the two methods by budget and seed, wherever both have been run."""
+    usual = [each for each in (*found.compared, *found.aside) if not each.is_control]
+    levels: dict[tuple[str, str], dict[int, float]] = {}  # each a difference to FedEAS, whose own level is 0
+    for each in usual:
+        levels[each.table, each.method] = dict(each.by_seed)
+        levels.setdefault((each.table, FEDEAS.title), {}).update(dict.fromkeys(each.by_seed, 0.0))
+    pairs = {each.table: [levels.get((each.table, title), {}) for title in contrast] for each in usual}
+    return {
+        table: {seed: own[seed] - other[seed] for seed in shared}
+        for table, (own, other) in pairs.items()
+        if (shared := own.keys() & other.keys())
+    }
+
+
+def _complete(found: Findings, budgets: Sequence[Mapping[int, float]]) -> Difference | None:
+    """The mean over these budgets; None while seeds are missing."""
+    difference = mean_of(budgets)
+    return difference if difference is not None and difference.seeds >= found.planned_seeds else None
+
+
+def contrasts_markdown(experiments: Sequence[Findings]) -> str:
+    """What one choice adds over experiments, and below it the side questions, which were asked in single ones."""
+    tables, experiments = list[str](), clean(experiments)
+    rows, sides = list[list[str]](), list[list[str]]()
+    for contrast in CONTRASTS:
+        found = {each.title: of for each in experiments if (of := contrast_in(each, contrast)) is not None}
+        if ordered := sorted(found, key=lambda title: found[title].mean):
+            mean = mean_cell(Difference.of([each.mean for each in found.values()]))
+            ends = [f"{mean_cell(found[title])}, {title}" for title in (ordered[0], ordered[-1])]
+            rows.append([", instead of ".join(contrast), str(len(found)), mean, *ends])
+    for contrast, each in product(SIDE, experiments):
+        single = {table: _complete(each, [by_seed]) for table, by_seed in by_budget(each, contrast).items()}
+        if cells := [f"{cell} at {table}" for table, of in single.items() if (cell := mean_cell(of))]:
+            mean = mean_cell(contrast_in(each, contrast))
+            sides.append([", instead of ".join(contrast), each.title, mean, "; ".join(cells)])
+    if rows:
+        heads = ("method", "experiments", "mean over experiments (95 %)", "lowest", "highest")
+        about = (
+            "Differences in points of accuracy under the clean protocol, each the mean over all budgets. In brackets "
+            "is the 95 % interval: of the mean, with experiments as units; of one experiment, with seeds as units."
+        )
+        tables += [markdown_table(heads, rows), about]
+    if sides:
+        side_heads = ("method", "experiment", "mean over budgets (95 %)", "at single budgets (95 %)")
+        about = (
+            "Differences in points of accuracy under the clean protocol. Intervals have seeds as units, and each is "
+            "taken alone. A budget is shown once all its seeds have been run, the mean once all budgets have been."
+        )
+        tables += [markdown_table(side_heads, sides), about]
+    return "\n\n".join(tables or [NOTHING])

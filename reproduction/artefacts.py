@@ -8,12 +8,24 @@ from decimal import Decimal
 
 from fedeas import FedEAS
 from fedeas.config import RunConfig
-from reproduction import measures, methods
+from reproduction import results as measures
 from reproduction.beyond import sheets_in
-from reproduction.measures import Measure
-from reproduction.methods import FEDAVG, FEDEAS, FULL_BALANCE, METHODS, MISSING_ONLY, SCAFFOLD, UNIFORM, Method
+from reproduction.methods import (
+    ABLATION,
+    FEDAVG,
+    FEDEAS,
+    FULL_BALANCE,
+    METHODS,
+    MISSING_ONLY,
+    POLICIES,
+    SCAFFOLD,
+    UNIFORM,
+    Method,
+    at_one_budget,
+)
 from reproduction.profiles import HEADLINE, MAIN
 from reproduction.published import EXAMPLE, Row, Setting, published, setting
+from reproduction.results import Measure
 from reproduction.studies import Study
 from reproduction.tables import NOT_REACHED, Cell, Rows, Sheet, generated, imbalance_removed, minus, placed
 
@@ -75,7 +87,7 @@ def sweep_sheet(study: Study) -> Sheet:
     for place, beta in enumerate(sweep.beta):
         budget = FedEAS(float(beta)).spec
         own = study.config(where, Method(f"FedEAS {beta}", policy=budget))
-        even = study.config(where, Method(f"Uniform {beta}", policy=methods.at_one_budget("uniform", budget)))
+        even = study.config(where, Method(f"Uniform {beta}", policy=at_one_budget("uniform", budget)))
         ours = (sweep.fedeas, sweep.fedeas_gain, sweep.fedeas_eta)
         uniform = (sweep.uniform, sweep.uniform_gain, sweep.uniform_eta)
         both = (*gains(own, [row[place] for row in ours]), *gains(even, [row[place] for row in uniform]))
@@ -95,7 +107,7 @@ def ablation_sheet(study: Study) -> Sheet:
     """Table 2, at the betas that give the printed totals."""
     where, printed = setting(EXAMPLE), published().ablation
     rows: Rows = {}
-    for (title, policy), total, level in zip(methods.ABLATION.items(), printed.total, printed.accuracy, strict=True):
+    for (title, policy), total, level in zip(ABLATION.items(), printed.total, printed.accuracy, strict=True):
         config = study.config(where, Method(title, policy=policy.spec))
         rows[title] = (placed(config, study.printed(total)), _accuracy(config, study.printed(level)))
     note = "The paper states beta = 8 for all three rows. Its totals follow from the values of beta shown here."
@@ -164,7 +176,7 @@ def combination_sheet(study: Study) -> Sheet:
     printed = published().combination
     where = setting(printed.setting)
     rivals = {
-        methods.combined(FEDEAS, SCAFFOLD): printed.both,
+        FEDEAS.combined(SCAFFOLD): printed.both,
         FEDEAS: printed.fedeas,
         SCAFFOLD: printed.scaffold,
     }
@@ -204,7 +216,7 @@ def references_sheet(study: Study) -> Sheet:
     note += "Optimal minimise the label imbalance; the paper has no accuracies for them."
     rows = {
         method.title: (imbalance_removed(study.config(where, method)), *_reached(study, where, method))
-        for method in POLICIES_AT_EQUAL_BUDGET
+        for method in POLICIES
     }
     title = study.heading("Policies at equal budget", where)
     return Sheet(title, columns, rows, ranked=(level, "final, %"), note=note, by_method=True)
@@ -215,15 +227,12 @@ def measures_sheet(study: Study) -> Sheet:
     where, printed = setting(HEADLINE), published()
     columns = ("peak, %", f"first round at {printed.convergence.threshold} %", "Gamma-hat")
     rows: Rows = {}
-    for each in POLICIES_AT_EQUAL_BUDGET:
+    for each in POLICIES:
         first = _cell(study, where, each, measures.rounds_to_threshold, printed.round_of(each.name, where), 0)
         updates = _cell(study, where, each, measures.gamma_hat, None, 3)
         rows[each.title] = (_peak(study, where, each), replace(first, otherwise=NOT_REACHED), updates)
     note = "Peak: the best round, chosen on the test set and therefore optimistic."
     return Sheet(study.heading("Other measures", where), columns, rows, note=note, by_method=True)
-
-
-POLICIES_AT_EQUAL_BUDGET = (FEDAVG, UNIFORM, MISSING_ONLY, FEDEAS, methods.GREEDY, methods.OPTIMAL)
 
 
 def setting_sheets(study: Study) -> list[Sheet]:

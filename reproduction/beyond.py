@@ -10,10 +10,10 @@ import numpy as np
 
 from fedeas import FedEAS
 from fedeas.config import RunConfig
-from reproduction.measures import accuracy, final, steps
 from reproduction.methods import FEDAVG, FEDEAS, Method, at_one_budget
 from reproduction.profiles import HELD_OUT
 from reproduction.published import Setting
+from reproduction.results import accuracy, final, steps
 from reproduction.studies import Study, plan_of
 from reproduction.tables import Cell, Rows, Sheet, generated, imbalance_removed, minus, placed
 

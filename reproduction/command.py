@@ -15,15 +15,12 @@ from rich.table import Table
 
 from fedeas import FedEASError, InputError
 from fedeas.config import RunConfig
-from reproduction.answers import answers_markdown, robustness_markdown
+from reproduction.answers import answers_markdown, contrasts_markdown, robustness_markdown
 from reproduction.artefacts import ARTEFACTS, EXPERIMENTS, artefacts
 from reproduction.claims import Status, claims_markdown, count_claims
-from reproduction.contrasts import contrasts_markdown
-from reproduction.economies import economies_markdown
-from reproduction.estimate import speeds
+from reproduction.costs import economies_markdown, speeds
 from reproduction.findings import all_findings, findings_markdown, findings_of, protocols_compared
-from reproduction.headline import headline
-from reproduction.ledger import View, ledger_markdown
+from reproduction.ledger import View, headline, ledger_markdown
 from reproduction.profiles import Precision
 from reproduction.recommendation import advice_markdown
 from reproduction.reproduction import RESULTS, RUNS, Places, Reproduction, made_folder, stays_here
@@ -31,7 +28,7 @@ from reproduction.results import Results
 from reproduction.studies import Protocol, Study, study
 from reproduction.tables import BEST, NOT_RUN, SECOND, Entry, Filled, markdown
 from reproduction.text import listed
-from reproduction.tried_page import tried_markdown
+from reproduction.tried import tried_markdown
 
 Page = Callable[[Results, Study], str]
 PAGES: dict[str, tuple[str, Page]] = {
@@ -120,7 +117,9 @@ def command(
     if not done.outcomes or any(outcome.run is not None for outcome in done.outcomes):
         _print_tables(done, as_markdown)
         if folder is not None:
-            done.write(folder, say)
+            from reproduction.figures.gallery import write
+
+            write(done, folder, say)
             say(f"tables and figures: {folder}")
     if not only_show:
         _say_what_is_missing(done)
@@ -143,8 +142,8 @@ def _print_page(name: str, chosen: Study, found: Results, out: Path | None, as_m
         for other in protocols_compared(chosen.profile.name, found):
             say(f"under protocol {other} methods have been compared: add --protocol {other}")
     if out is not None and name in ("summary", "answers"):
-        from reproduction.figures.gains import gains_figure
         from reproduction.figures.gallery import overview
+        from reproduction.figures.runs import gains_figure
         from reproduction.figures.style import save_all
 
         gains = ("beyond-gains", gains_figure(all_findings(found)))

@@ -9,11 +9,11 @@ from statistics import mean
 from typing import NamedTuple
 
 from fedeas.runs import Verdict
-from reproduction.answers import at_end, mean_cell, mean_text, overall, where_shown
+from reproduction.answers import at_end, mean_text, overall, where_shown
 from reproduction.beyond import BALANCED_TITLE
 from reproduction.findings import ALLOCATIONS, BALANCED, POOLS, Findings
 from reproduction.methods import FEDEAS
-from reproduction.text import listed, markdown_table
+from reproduction.text import listed, markdown_table, mean_cell
 
 NEED_COUNTS = ("pool", "greedy", "kl")  # the policies for which clients must reveal their label counts
 ENDS = ((0, "smallest"), (-1, "largest"))

@@ -9,7 +9,7 @@ from typing import Literal
 
 from fedeas import InputError, RunPlan
 from fedeas.config import RunConfig, checked_config
-from reproduction.methods import FEDAVG, Method, run_name
+from reproduction.methods import FEDAVG, Method
 from reproduction.profiles import FULL, HELD_OUT, OTHER, PROFILES, SCRATCH, STARTS, Precision, Profile
 from reproduction.published import Setting, setting
 
@@ -141,7 +141,7 @@ class Study:
             model = {"name": "resnet18", "stem": stem, "weights": weights.format(other=OTHER[where.dataset])}
         return checked_config(
             {
-                "label": f"{own}-{run_name(named)}",
+                "label": f"{own}-{named.run_name}",
                 "policy": policy,
                 "generator": generator,
                 "algorithm": profile.algorithms.get(method.algorithm, method.algorithm),

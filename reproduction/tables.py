@@ -10,8 +10,7 @@ from io import StringIO
 
 from fedeas.config import RunConfig
 from fedeas.runs import Difference, Measured, ranks
-from reproduction.measures import Measure, final, gain
-from reproduction.results import Results
+from reproduction.results import Measure, Results, final, gain
 from reproduction.studies import plan_of
 from reproduction.text import fixed, signed
 

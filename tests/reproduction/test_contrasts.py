@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedeas.runs.comparison import Difference
+from reproduction.answers import Contrast, contrast_in, contrasts_markdown
 from reproduction.beyond import DISJOINT
-from reproduction.contrasts import Contrast, contrast_in, contrasts_markdown
 from reproduction.findings import NOTHING, Compared, Findings
 
 SEEDS = 4

@@ -12,11 +12,10 @@ from rich.console import Console
 from rich.markdown import Markdown
 
 from fedeas.runs.comparison import Difference, Verdict
-from reproduction.answers import answers_markdown, overall
+from reproduction.answers import answers_markdown, contrasts_markdown, overall
 from reproduction.artefacts import artefacts
 from reproduction.beyond import ASIDE, EVERYWHERE, LARGEST, comparisons_in
-from reproduction.contrasts import contrasts_markdown
-from reproduction.economies import economies_markdown
+from reproduction.costs import economies_markdown
 from reproduction.findings import (
     Findings,
     clauses,
