@@ -14,7 +14,7 @@ import numpy as np
 
 from fedeas.core.arrays import FloatArray, IntArray
 from fedeas.core.errors import InputError
-from fedeas.core.limits import number
+from fedeas.core.spec import number
 from fedeas.planning import scores
 from fedeas.planning.beta_curve import BetaCurve
 from fedeas.planning.counts import LabelCounts, Table, as_counts
