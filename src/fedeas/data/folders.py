@@ -16,9 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fedeas.core.errors import InputError
-from fedeas.core.inputs import checked_file
-from fedeas.core.names import in_one_form
-from fedeas.core.records import read_bytes
+from fedeas.core.foreign_text import in_one_form
+from fedeas.core.records import checked_file, read_bytes
 
 TEST_NAMES = ("test", "validation", "valid", "val")  # the first one that exists is the test part
 IMAGE_SUFFIXES = {".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".pgm", ".ppm"}

@@ -14,7 +14,7 @@ import numpy as np
 
 from fedeas.core.arrays import IntArray
 from fedeas.core.errors import InputError
-from fedeas.core.inputs import checked_file
+from fedeas.core.records import checked_file
 from fedeas.data.cache import Encoded
 from fedeas.data.checks import checked_classes, checked_labels, numbers_upto
 from fedeas.data.folders import TEST_NAMES

@@ -34,10 +34,9 @@ from fedeas.core.errors import FedEASError, InputError
 from fedeas.core.extras import extra_for
 from fedeas.core.files import PathLike
 from fedeas.core.foreign_text import printable
-from fedeas.core.hub_errors import explained
-from fedeas.core.inputs import DAMAGED_ARRAYS, checked_archive
+from fedeas.core.hub import explained
 from fedeas.core.own_code import PREFIX, failed, find_callable
-from fedeas.core.records import plain_array
+from fedeas.core.records import DAMAGED_ARRAYS, checked_archive, plain_array
 from fedeas.core.spec import read_call
 from fedeas.data.cache import Encoded, fingerprint, load_decoded
 from fedeas.data.checks import (

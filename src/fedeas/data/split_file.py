@@ -10,7 +10,7 @@ import numpy as np
 
 from fedeas.core.arrays import IntArray
 from fedeas.core.errors import InputError
-from fedeas.core.names import in_one_form
+from fedeas.core.foreign_text import in_one_form
 from fedeas.data.partition import Partition
 from fedeas.data.sources import Dataset
 from fedeas.planning.columns import Column

@@ -23,9 +23,9 @@ from fedeas.algorithms.base import MODEL, Arrays
 from fedeas.algorithms.fedavg import FedAvg
 from fedeas.config.hyperparameters import SCAFFOLD
 from fedeas.core.extras import extra_for
-from fedeas.core.journal import Journal
 from fedeas.core.locks import locked
 from fedeas.core.log import log
+from fedeas.core.records import Journal
 from fedeas.flower.node_settings import Privacy, TellableError
 
 REMEDY = "move it away only together with the data: without it, earlier answers are forgotten"

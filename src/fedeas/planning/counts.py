@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike
 
 from fedeas.core.arrays import FloatArray, IntArray, for_row_blocks, frozen, row_blocks
 from fedeas.core.errors import InputError
-from fedeas.core.names import in_one_form
+from fedeas.core.foreign_text import in_one_form
 from fedeas.core.sentences import first_of
 from fedeas.planning.frames import without_names
 from fedeas.planning.named_table import NamedTable, shape_text

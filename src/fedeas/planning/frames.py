@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedeas.core.errors import InputError
-from fedeas.core.names import in_one_form
+from fedeas.core.foreign_text import in_one_form
 from fedeas.planning.columns import Column, Layout, layout_of
 from fedeas.planning.validation import is_missing
 

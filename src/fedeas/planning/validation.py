@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from fedeas.core.arrays import IntArray, for_row_blocks, frozen, frozen_integers
 from fedeas.core.errors import InputError
-from fedeas.core.names import in_one_form
+from fedeas.core.foreign_text import in_one_form
 
 MAX_CLIENT_SIZE = 10**13
 """The most samples of one client: the entropy of more could not be told from 0."""

@@ -19,8 +19,7 @@ import pyarrow as pa
 from pyarrow import compute, csv, parquet
 
 from fedeas.core.errors import InputError
-from fedeas.core.foreign_text import FORMULA_IN_CSV, from_csv
-from fedeas.core.names import FORM
+from fedeas.core.foreign_text import FORM, FORMULA_IN_CSV, from_csv
 from fedeas.planning.columns import Layout
 from fedeas.planning.counts import LabelCounts
 from fedeas.planning.tables.formats import Chunk, SizeCheck, shifted

@@ -8,8 +8,7 @@ from typing import Any
 
 from fedeas.core.errors import InputError
 from fedeas.core.files import PathLike
-from fedeas.core.inputs import checked_file
-from fedeas.core.records import damaged, read_bytes
+from fedeas.core.records import checked_file, damaged, read_bytes
 from fedeas.planning.counts import Allocation
 from fedeas.planning.tables.formats import format_of
 from fedeas.planning.tables.reading import read_columns

@@ -19,7 +19,7 @@ import numpy as np
 from fedeas.core.errors import InputError
 from fedeas.core.files import PathLike
 from fedeas.core.foreign_text import printable
-from fedeas.core.inputs import DAMAGED_ARRAYS, checked_file, is_there
+from fedeas.core.records import DAMAGED_ARRAYS, checked_file, is_there
 from fedeas.planning.columns import Column, ColumnNames, Layout, is_total, layout_of
 from fedeas.planning.counts import LabelCounts
 from fedeas.planning.tables.formats import Chunk, SizeCheck, format_of, shifted
