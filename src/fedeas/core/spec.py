@@ -47,6 +47,10 @@ class Limit(NamedTuple):
     words: str
     holds: Callable[[Any], bool]
 
+    def or_none(self) -> Limit:
+        """The same limit for a field that may be empty."""
+        return Limit(self.words, lambda value: value is None or self.holds(value))
+
 
 PLAIN: dict[Any, Limit] = {
     bool: Limit("true or false", lambda value: isinstance(value, bool)),
@@ -73,7 +77,8 @@ NotNegative = Annotated[float, number("a finite number, 0 or more", lambda value
 
 def check_fields(owner: object, error: type[FedEASError] = InputError) -> None:
     """Refuse values beyond the limits of their fields, and words that are none of a field's choices."""
-    for name, limit in _limits(type(owner)):  # type: ignore[arg-type]
+    kind: Any = type(owner)
+    for name, limit in _limits(kind):
         if not limit.holds(value := getattr(owner, name)):
             raise error(f"{name} must be {limit.words}, not {value!r}")
 
@@ -88,8 +93,7 @@ def _limits_of(hint: Any) -> list[Limit]:
         choices = get_args(hint)
         return [Limit(" or ".join(repr(each) for each in choices if each != ""), lambda value: value in choices)]
     if len(get_args(hint)) == 2 and NoneType in get_args(hint):  # X | None
-        inner = [limit for each in get_args(hint) for limit in _limits_of(each)]
-        return [Limit(words, lambda value, holds=holds: value is None or holds(value)) for words, holds in inner]
+        return [limit.or_none() for each in get_args(hint) for limit in _limits_of(each)]
     if hint in PLAIN:
         return [PLAIN[hint]]
     return [each for each in getattr(hint, "__metadata__", ()) if isinstance(each, Limit)]
@@ -122,7 +126,8 @@ class Described:
     @property
     def spec(self) -> str:
         """One line that `read_spec` reads: the first field, if not empty, and all that differ from their default."""
-        types = _types(type(self))
+        kind: Any = type(self)
+        types = _types(kind)
         shown = {
             field.name: _written(getattr(self, field.name), types.get(field.name))
             for position, field in enumerate(fields(self))
@@ -328,7 +333,7 @@ class _Reader:
             return self.from_own_code(own)
         if own is None and plain not in self.known:
             raise self._unknown(plain)
-        kind = self.known[plain] if own is None else self._own_class(own)
+        kind: Any = self.known[plain] if own is None else self._own_class(own)
         types = _types(kind)
         given = {field: self._value(value, types.get(field), self.described) for field, value in arguments.items()}
         return self._made(kind, {**(left_out or {}), **given})
