@@ -198,7 +198,10 @@ def _set_aside(base: Path, files: Sequence[Path]) -> tuple[tuple[Path, ...], tup
     folders: dict[Path, list[Path]] = {}
     for path in files:
         folders.setdefault(path.parent, []).append(path)
-    test = {path for members in folders.values() for path in sorted(members, key=_hash)[: share_of(len(members))]}
+    test: set[Path] = set()
+    for members in folders.values():
+        members.sort(key=lambda path: hashlib.sha256(path.name.encode()).digest())
+        test.update(members[: share_of(len(members))])
     if files and not test:
         raise InputError(f"{base}: too few images to set a test part aside; add a folder test")
     return tuple(path for path in files if path not in test), tuple(path for path in files if path in test)
@@ -211,10 +214,6 @@ def share_of(count: int) -> int:
     [0, 0, 1, 2]
     """
     return round(TEST_SHARE * count)
-
-
-def _hash(path: Path) -> str:
-    return hashlib.sha256(path.name.encode()).hexdigest()
 
 
 def _folders(part: Path, depth: int) -> list[Path]:
