@@ -19,7 +19,7 @@ REPOSITORY = Path(__file__).parents[1]
 # Rooms or modules that may import a package; the standard library and numpy are everyone's.
 ALLOWED = {
     "torch": {
-        "algorithms", "calls.augmentation", "calls.images", "cli.generator", "core.devices", "core.timing",
+        "algorithms", "calls.augmentation", "calls.images", "cli.generator", "core.devices",
         "data.client", "fast", "federation", "flower", "generators", "gpu", "models", "runs.tracking.to_tensorboard",
         "testing.algorithms",
     },
@@ -35,7 +35,7 @@ ALLOWED = {
     "PIL": {"calls.augmentation", "data.cache", "generators.plan_images.files", "generators.quality.grid"},
     "scipy": {"runs.comparison"},
     "sklearn": {"data.sources"},
-    "huggingface_hub": {"core.weight_downloads", "data.sources"},
+    "huggingface_hub": {"core.hub", "data.sources"},
     "pydantic": {"config"},
     "typer": {"cli"},
     "rich": {"cli"},

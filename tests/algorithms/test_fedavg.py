@@ -10,8 +10,7 @@ from torch import nn
 
 from fedeas.algorithms import FedAvg, FedProx, parse_algorithm
 from fedeas.algorithms.base import ClientJob, Fleet, Reply, load_model, model_arrays, weighted_mean
-from fedeas.algorithms.batch_order import BatchPlan, augmented
-from fedeas.algorithms.local_sgd import learning_rate, local_sgd
+from fedeas.algorithms.local_sgd import BatchPlan, augmented, learning_rate, local_sgd
 from fedeas.config import TrainConfig
 from fedeas.core.errors import InputError, RunError, SpecError
 from fedeas.core.streams import stream

@@ -3,7 +3,7 @@
 import pytest
 
 from fedeas import InputError
-from fedeas.core.journal import Journal
+from fedeas.core.records import Journal
 
 RECORDS = [{"round": 0, "told": {"total": 3}}, {"round": 1, "name": "größe"}]
 NEXT = {"round": 2}

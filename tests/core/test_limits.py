@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from fedeas.core.errors import InputError
-from fedeas.core.limits import NotNegative, check_fields, whole
+from fedeas.core.spec import NotNegative, check_fields, whole
 
 
 @dataclass(frozen=True)

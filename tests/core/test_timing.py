@@ -5,7 +5,7 @@ import time
 import pytest
 import torch
 
-from fedeas.core.timing import seconds_of
+from fedeas.core.devices import seconds_of
 
 
 @pytest.mark.parametrize(

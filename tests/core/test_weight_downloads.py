@@ -8,7 +8,7 @@ import torch
 from safetensors.torch import save, save_file
 
 from fedeas import InputError
-from fedeas.core.weight_downloads import get_weights
+from fedeas.core.hub import get_weights
 from fedeas.core.weight_files import generator_weights
 
 CONTENT = save({"x": torch.arange(3.0)})

@@ -9,7 +9,6 @@ from typing import Any, SupportsFloat
 import torch
 from torch import Tensor, nn
 
-from fedeas.algorithms.batch_order import batch_sizes
 from fedeas.config.sections import TrainConfig
 from fedeas.core.arrays import IntArray
 from fedeas.core.devices import copy_all
@@ -59,6 +58,24 @@ class ClientJob:
     def steps(self) -> int:
         """Number of batches."""
         return len(batch_sizes(len(self.data), self.train))
+
+
+def batch_sizes(size: int, train: TrainConfig) -> list[int]:
+    """Sizes of the batches that a client with `size` samples trains on in a round.
+
+    A last batch of one image is left out of its epoch, because batch norm cannot train on a single image; each epoch
+    leaves out a different image. A client with one image sees it twice in one batch. With ``train.steps`` every batch
+    is full.
+
+    >>> batch_sizes(65, TrainConfig(batch_size=32, epochs=1)), batch_sizes(66, TrainConfig(batch_size=32, epochs=1))
+    ([32, 32], [32, 32, 2])
+    """
+    if train.steps:
+        return [train.batch_size] * train.steps
+    whole, rest = divmod(size, train.batch_size)
+    if size == 1 < train.batch_size:
+        rest = 2
+    return ([train.batch_size] * whole + [rest] * (rest > 1)) * train.epochs
 
 
 @dataclass(frozen=True)

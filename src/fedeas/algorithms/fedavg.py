@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import wraps
 from inspect import isfunction
 from typing import Any, ClassVar
 
-from torch import nn
+from torch import Tensor, nn
 
 import fedeas.config.hyperparameters as hyperparameters
-from fedeas.algorithms.answers import ANSWERS, checked
 from fedeas.algorithms.base import (
     MODEL,
     Arrays,
@@ -22,6 +22,7 @@ from fedeas.algorithms.base import (
     weighted_mean,
 )
 from fedeas.algorithms.local_sgd import Objective, local_sgd
+from fedeas.core.errors import InputError
 
 
 class FedAvg(hyperparameters.FedAvg):
@@ -90,3 +91,55 @@ class FedAvg(hyperparameters.FedAvg):
     def objective(self, job: ClientJob) -> Objective:
         """The objective that a client minimises."""
         return Objective()
+
+
+def _is_tensors(answer: object) -> bool:
+    return isinstance(answer, Mapping) and all(isinstance(value, Tensor) for value in answer.values())
+
+
+def _is_reply_and_state(answer: object) -> bool:
+    match answer:
+        case [Reply(), state]:
+            return _is_tensors(state)
+        case _:
+            return False
+
+
+ANSWERS: dict[str, tuple[str, Callable[[object], bool]]] = {
+    "init": ("a dictionary of tensors", _is_tensors),
+    "setup_client": ("a Reply or None", lambda answer: answer is None or isinstance(answer, Reply)),
+    "setup_server": ("a dictionary of tensors", _is_tensors),
+    "broadcast": ("a dictionary of tensors", _is_tensors),
+    "objective": ("an Objective", lambda answer: isinstance(answer, Objective)),
+    "client_update": ("a Reply and the client's state (a dictionary of tensors)", _is_reply_and_state),
+    "server_update": ("a dictionary of tensors", _is_tensors),
+}
+"""For each method, a description of its answer and the test of it: users write their own methods."""
+
+
+def checked(name: str, method: Callable[..., Any]) -> Callable[..., Any]:
+    """The method of this name with a check of its answer after each call."""
+    wanted, fits = ANSWERS[name]
+
+    @wraps(method)
+    def call(algorithm: Any, *given: Any, **named: Any) -> Any:
+        answer = method(algorithm, *given, **named)
+        if not fits(answer):
+            raise InputError(f"{algorithm.spec}: {name} must return {wanted}, not {_types_in(answer)}")
+        return answer
+
+    return call
+
+
+def _types_in(answer: object) -> str:
+    """The type of an answer; of a tuple, the types in it; of a dictionary, those that are no tensors.
+
+    >>> _types_in(None), _types_in(({"x": 1}, {}))
+    ('NoneType', "({'x': int}, {})")
+    """
+    if isinstance(answer, tuple | list):
+        return f"({', '.join(map(_types_in, answer))})"
+    if isinstance(answer, Mapping):
+        wrong = [f"{name!r}: {_types_in(value)}" for name, value in answer.items() if not isinstance(value, Tensor)]
+        return f"{{{', '.join(wrong)}}}"
+    return type(answer).__name__

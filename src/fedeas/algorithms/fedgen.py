@@ -122,9 +122,10 @@ class FedGen(hyperparameters.FedGen, FedAvg):
         faded = DECAY**job.round
         weights = {WEIGHT: self.weight * faded * self.batch / job.train.batch_size, LATENT: self.latent * faded}
         shared = {**group(job.broadcast, GENERATOR), **{key: shares.new_tensor(each) for key, each in weights.items()}}
-        return Objective(self._loss, shared, {OWN_NOISE: own}, per_step)
+        return Objective(self.loss, shared, {OWN_NOISE: own}, per_step)
 
-    def _loss(self, model: nn.Module, batch: Batch, shared: Arrays) -> Tensor:
+    def loss(self, model: nn.Module, batch: Batch, shared: Arrays) -> Tensor:
+        """The loss on the data and the two terms on generated features, for one batch."""
         head, asked = head_of(model), batch.drawn[ASKED]
         weights = {key.removeprefix(GENERATOR): tensor for key, tensor in group(shared, GENERATOR).items()}
         with torch.no_grad():
@@ -152,7 +153,9 @@ class FedGen(hyperparameters.FedGen, FedAvg):
             optimiser.zero_grad(set_to_none=True)
             lesson.backward()  # type: ignore[no-untyped-call]
             optimiser.step()
-        return {**server, **_generator_arrays(generator), **_adam_arrays(optimiser)}
+        moments = optimiser.state_dict()["state"].items()
+        adam = {f"{ADAM}{i}/{key}": tensor.clone() for i, state in moments for key, tensor in state.items()}
+        return {**server, **_generator_arrays(generator), **adam}
 
     def _load_generator(self, arrays: Arrays) -> LatentGenerator:
         tensors = {key.removeprefix(GENERATOR): tensor.clone() for key, tensor in group(arrays, GENERATOR).items()}
@@ -201,12 +204,6 @@ def divergence(logits: Tensor, wanted: Tensor) -> Tensor:
 
 def _generator_arrays(generator: LatentGenerator) -> Arrays:
     return {GENERATOR + name: tensor.detach().clone() for name, tensor in generator.state_dict().items()}
-
-
-def _adam_arrays(optimiser: torch.optim.Adam) -> Arrays:
-    """Adam's moments and its count of steps, for the next round."""
-    states = optimiser.state_dict()["state"]
-    return {f"{ADAM}{i}/{key}": tensor.clone() for i, state in states.items() for key, tensor in state.items()}
 
 
 def _restore(optimiser: torch.optim.Adam, arrays: Arrays, rate: float) -> None:

@@ -61,9 +61,10 @@ class FedMix(hyperparameters.FedMix, FedAvg):
         averages = {IMAGES: job.data.normalise(job.broadcast[IMAGES]), LABELS: job.broadcast[LABELS]}
         rng = stream("fedmix-partners", job.seed, job.round, job.client)
         partners = torch.from_numpy(rng.integers(len(averages[LABELS]), size=job.samples_seen))
-        return Objective(self._loss, averages, per_sample={PARTNER: partners.to(job.data.labels.device)})
+        return Objective(self.loss, averages, per_sample={PARTNER: partners.to(job.data.labels.device)})
 
-    def _loss(self, model: nn.Module, batch: Batch, shared: Arrays) -> Tensor:
+    def loss(self, model: nn.Module, batch: Batch, shared: Arrays) -> Tensor:
+        """Eq. (5) for one batch."""
         means, soft_labels = (shared[key][batch.drawn[PARTNER]] for key in (IMAGES, LABELS))
         derive = getattr(model, "outputs_and_derivatives", None)
         if derive is not None:  # the model gives both in one pass, so that no second derivatives are taken

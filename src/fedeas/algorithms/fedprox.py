@@ -26,9 +26,10 @@ class FedProx(hyperparameters.FedProx, FedAvg):
     def objective(self, job: ClientJob) -> Objective:
         """Cross-entropy plus the proximal term."""
         anchors = {ANCHOR + name: job.broadcast[MODEL + name] for name, _ in job.model.named_parameters()}
-        return Objective(self._loss, anchors)
+        return Objective(self.loss, anchors)
 
-    def _loss(self, model: nn.Module, batch: Batch, shared: Arrays) -> Tensor:
+    def loss(self, model: nn.Module, batch: Batch, shared: Arrays) -> Tensor:
+        """The loss of plain training and the proximal term."""
         pairs = ((parameter, shared[ANCHOR + name]) for name, parameter in model.named_parameters())
         distance = torch.stack([batch.total((parameter - anchor).square()) for parameter, anchor in pairs]).sum(dim=0)
         return cross_entropy(model, batch, shared) + self.mu / 2 * distance

@@ -1,20 +1,27 @@
-"""The local training loop of all algorithms. Each gives it an objective: a loss, its tensors, a gradient correction."""
+"""The local training loop of all algorithms, and the batches that it takes.
+
+Each algorithm gives it an objective: a loss, its tensors, a gradient correction. Which samples a client sees, in which
+order, and how each is augmented: all is drawn before training starts.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import accumulate
 from typing import SupportsFloat
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from fedeas.algorithms.base import Arrays, ClientJob, head_of
-from fedeas.algorithms.batch_order import BatchPlan, augmented
+from fedeas.algorithms.base import Arrays, ClientJob, batch_sizes, head_of
 from fedeas.algorithms.sgd import Descent
 from fedeas.config.hyperparameters import CrossEntropy, parse_loss
+from fedeas.config.sections import TrainConfig
+from fedeas.core.arrays import IntArray
 from fedeas.core.devices import autocast
 from fedeas.core.errors import RunError
 from fedeas.core.streams import stream
@@ -178,3 +185,80 @@ def mean_loss(total: SupportsFloat, samples: int, job: ClientJob) -> float:
         remedy = "lower train.lr, or mend the loss if it is your own"
         raise RunError(f"client {job.client}, round {job.round + 1}: the loss is {loss}; {remedy}")
     return loss
+
+
+Draws = Mapping[str, Tensor]
+
+
+@dataclass(frozen=True, eq=False)
+class BatchPlan:
+    """All batches of a client's part of a round.
+
+    Args:
+        index: positions of the samples in the client's data, batch after batch.
+        drawn: random draws for the augmentation of each sample: ``flip``, ``down``, ``right``, or none.
+        sizes: sizes of the batches.
+    """
+
+    index: Tensor
+    drawn: Draws
+    sizes: Sequence[int]
+
+    @staticmethod
+    def of(
+        labels: Tensor, height: int, train: TrainConfig, rng: np.random.Generator, device: torch.device
+    ) -> BatchPlan:
+        """Shuffle the samples in each pass; draw flips, and shifts of up to an eighth of the image height."""
+        index, drawn = _order(labels, train, rng), {}
+        if train.augment != "none":
+            drawn["flip"] = rng.random(len(index)) < 0.5
+        if train.augment == "crop-flip":
+            drawn["down"], drawn["right"] = rng.integers(0, 2 * reach(height) + 1, (2, len(index)))
+        tensors = {name: torch.from_numpy(values).to(device) for name, values in drawn.items()}
+        return BatchPlan(torch.from_numpy(index).to(device), tensors, batch_sizes(len(labels), train))
+
+    def batches(self) -> Iterator[slice]:
+        """The rows of `index` that belong to each batch."""
+        return (slice(stop - size, stop) for size, stop in zip(self.sizes, accumulate(self.sizes), strict=True))
+
+
+def _order(labels: Tensor, train: TrainConfig, rng: np.random.Generator) -> IntArray:
+    """Positions of the samples in the order in which they are seen, pass after pass."""
+    size = len(labels)
+    seen = sum(batch_sizes(size, train))
+    if train.sampling == "balanced":
+        held, passes = labels.cpu().numpy(), 1 if train.steps else train.epochs
+        return np.concatenate([_balanced_pass(held, seen // passes, rng) for _ in range(passes)])
+    if train.steps:  # passes are joined end to end, so that a batch may span two
+        return np.concatenate([rng.permutation(size) for _ in range(-(-seen // size))])[:seen]
+    if size == 1:
+        return np.zeros(seen, dtype=np.int64)
+    return np.concatenate([rng.permutation(size)[: seen // train.epochs] for _ in range(train.epochs)])
+
+
+def _balanced_pass(labels: IntArray, count: int, rng: np.random.Generator) -> IntArray:
+    """Positions of `count` samples, equally many of each class up to one; none comes again before all of its class."""
+    classes = rng.permutation(np.unique(labels))  # which of them get one more
+    shares = np.diff(np.arange(len(classes) + 1) * count // len(classes))
+    members = [rng.permutation(np.flatnonzero(labels == label)) for label in classes]
+    return rng.permutation(np.concatenate([np.resize(own, share) for own, share in zip(members, shares, strict=True)]))
+
+
+def reach(height: int) -> int:
+    """The largest shift of an image, in pixels."""
+    return max(1, height // 8)
+
+
+def augmented(images: Tensor, drawn: Draws) -> Tensor:
+    """Flip and shift the images by their draws; new pixels at the border are black."""
+    if "flip" in drawn:
+        images = torch.where(drawn["flip"][:, None, None, None], images.flip(-1), images)
+    if "down" not in drawn:
+        return images
+    number, colours, height, width = images.shape
+    padded = functional.pad(images, (reach(height),) * 4)
+    rows = drawn["down"][:, None] + torch.arange(height, device=images.device)
+    columns = drawn["right"][:, None] + torch.arange(width, device=images.device)
+    each = torch.arange(number, device=images.device)[:, None, None, None]
+    channels = torch.arange(colours, device=images.device)[None, :, None, None]
+    return padded[each, channels, rows[:, None, :, None], columns[:, None, None, :]]

@@ -42,9 +42,10 @@ class MOON(hyperparameters.MOON, FedAvg):
         now = {key.removeprefix(MODEL): tensor for key, tensor in group(job.broadcast, MODEL).items()}
         last = {key.removeprefix(PREVIOUS): tensor for key, tensor in group(job.state, PREVIOUS).items()}
         near = {NEAR + name: tensor for name, tensor in now.items()}
-        return Objective(self._loss, near | {FAR + name: tensor for name, tensor in (last or now).items()})
+        return Objective(self.loss, near | {FAR + name: tensor for name, tensor in (last or now).items()})
 
-    def _loss(self, model: nn.Module, batch: Batch, shared: Arrays) -> Tensor:
+    def loss(self, model: nn.Module, batch: Batch, shared: Arrays) -> Tensor:
+        """The loss of plain training and the contrast, Eq. (4)."""
         features = features_of(model, batch.images)
         logits = head_of(model)(features)
         near, far = (frozen_features(model, batch.images, shared, which) for which in (NEAR, FAR))

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import ClassVar
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -21,7 +22,6 @@ from fedeas.algorithms.base import (
     model_arrays,
     weighted_mean,
 )
-from fedeas.algorithms.batch_order import one_pass
 from fedeas.algorithms.fedavg import FedAvg
 from fedeas.algorithms.local_sgd import learning_rate, local_sgd
 from fedeas.core.streams import stream
@@ -65,7 +65,13 @@ class SCAFFOLD(hyperparameters.SCAFFOLD, FedAvg):
         at_start = self._full_gradient(job) if self.option == "I" else {}
         shifts = {SHIFT + key.removeprefix(CONTROL): job.broadcast[key] - control for key, control in old.items()}
         result = local_sgd(job, replace(self.objective(job), shared=shifts, correct=_shift_gradients))
-        new = at_start or self._control_from_update(job, old, result.steps)
+        scale = 1 / (result.steps * learning_rate(job))  # the update by it is the mean corrected gradient (option II)
+        new = at_start or {
+            CONTROL + name: old[CONTROL + name]
+            - job.broadcast[CONTROL + name]
+            + scale * (job.broadcast[MODEL + name] - parameter.detach())
+            for name, parameter in _trainable(job.model)
+        }
         change = {key: new[key] - old[key] for key in new}
         return Reply(job.client, job.data.num_real, {**model_arrays(job.model), **change}, result.metrics), new
 
@@ -83,16 +89,6 @@ class SCAFFOLD(hyperparameters.SCAFFOLD, FedAvg):
                 control.add_(reply.arrays[key], alpha=reply.weight / whole)
         return {**server, **mean, **controls}
 
-    def _control_from_update(self, job: ClientJob, old: Arrays, steps: int) -> Arrays:
-        """Option II: the mean corrected gradient is the update divided by steps and learning rate."""
-        scale = 1 / (steps * learning_rate(job))
-        return {
-            CONTROL + name: old[CONTROL + name]
-            - job.broadcast[CONTROL + name]
-            + scale * (job.broadcast[MODEL + name] - parameter.detach())
-            for name, parameter in _trainable(job.model)
-        }
-
     def _full_gradient(self, job: ClientJob) -> Arrays:
         """Option I: the gradient of the client's loss at the global model, over all its data.
 
@@ -103,7 +99,11 @@ class SCAFFOLD(hyperparameters.SCAFFOLD, FedAvg):
         job.model.train()
         job.model.zero_grad(set_to_none=True)
         buffers = {name: buffer.clone() for name, buffer in job.model.named_buffers()}
-        parts = one_pass(len(job.data), job.train.batch_size, rng)
+        size, batch_size = len(job.data), job.train.batch_size
+        # A client with one image sees it twice, which does not change the mean over its data; a single image that is
+        # left over joins the batch before it: batch norm cannot train on one image.
+        order = rng.permutation(size) if size > 1 else np.zeros(2, dtype=np.int64)
+        parts = np.split(order, range(batch_size, size - 1, batch_size))
         for part in parts:
             images, labels = job.data.batch(torch.from_numpy(part).to(job.data.labels.device))
             batch = objective.batch(job.data.normalise(images), labels)

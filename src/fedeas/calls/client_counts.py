@@ -15,8 +15,7 @@ from typing import Any
 from fedeas.config.reading import checked_config
 from fedeas.config.run import RunConfig
 from fedeas.core.errors import InputError
-from fedeas.core.inputs import checked_file
-from fedeas.core.records import array_names
+from fedeas.core.records import array_names, checked_file
 from fedeas.data.names import is_place
 from fedeas.data.partition import Partition
 from fedeas.data.sources import NPZ_NAMES

@@ -10,7 +10,7 @@ import typer
 
 from fedeas.config.reading import load_config
 from fedeas.config.run import RunConfig
-from fedeas.core.inputs import is_there
+from fedeas.core.records import is_there
 
 DataRoot = Annotated[Path | None, typer.Option(help="Folder with the datasets' Parquet files.")]
 Device = Annotated[str, typer.Option(help="cpu, cuda or auto.")]

@@ -28,7 +28,7 @@ from fedeas.config.reading import checked_config
 from fedeas.core.errors import InputError, RunError
 from fedeas.core.files import write_bytes
 from fedeas.core.foreign_text import printable
-from fedeas.core.inputs import check_not_input
+from fedeas.core.records import check_not_input
 from fedeas.data import partition as schemes
 from fedeas.data.names import NAMES
 from fedeas.data.partition import PAPER_SEED

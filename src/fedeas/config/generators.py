@@ -12,9 +12,18 @@ from functools import lru_cache
 from typing import Annotated, Any, Literal, TypeVar
 
 from fedeas.core.errors import InputError
-from fedeas.core.limits import Limit, NotNegative, Positive, check_fields, number, whole
 from fedeas.core.own_code import split_name
-from fedeas.core.spec import Described, own_code_named, read_spec
+from fedeas.core.spec import (
+    Described,
+    Limit,
+    NotNegative,
+    Positive,
+    check_fields,
+    number,
+    own_code_named,
+    read_spec,
+    whole,
+)
 
 
 class GeneratorFields(Described):

@@ -14,9 +14,8 @@ import numpy as np
 
 from fedeas.core.arrays import FloatArray, IntArray
 from fedeas.core.errors import InputError, SpecError
-from fedeas.core.limits import NotNegative, Positive, check_fields, number, whole
 from fedeas.core.own_code import PREFIX
-from fedeas.core.spec import Described, canonical_spec, read_spec
+from fedeas.core.spec import Described, NotNegative, Positive, canonical_spec, check_fields, number, read_spec, whole
 
 
 @dataclass(frozen=True)

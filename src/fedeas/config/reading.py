@@ -14,7 +14,7 @@ from fedeas.config.run import RunConfig
 from fedeas.config.sections import Section
 from fedeas.core.errors import InputError
 from fedeas.core.foreign_text import printable
-from fedeas.core.inputs import checked_file, is_there
+from fedeas.core.records import checked_file, is_there
 from fedeas.data.names import is_place
 
 MAX_CONFIG_BYTES = 2**20

@@ -1,11 +1,13 @@
-"""The device that a run computes on, its precision and its threads."""
+"""The device that a run computes on, its precision, its threads, and the seconds that work takes on it."""
 
 from __future__ import annotations
 
+import time
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cache
+from statistics import median
 
 import torch
 from torch import Tensor
@@ -15,6 +17,8 @@ from fedeas.core.errors import InputError
 from fedeas.core.log import log
 
 COMPUTING = ("cpu", "cuda", "mps", "xpu")
+MOST_CALLS, LONG_ENOUGH = 5, 0.5  # the measurement ends after this many calls or seconds, whichever comes first
+LONGEST_START = 5.0  # torch starts within these seconds on a CPU, so that a first call that takes longer will do
 
 
 def chosen_device(name: str, setting: str = "device") -> torch.device:
@@ -127,3 +131,23 @@ def copy_all(targets: Iterable[Tensor], sources: Iterable[Tensor]) -> None:
         pair[1].append(source)
     for group in by_type.values():
         torch._foreach_copy_(*group)
+
+
+def seconds_of(call: Callable[[], object], device: torch.device) -> float:
+    """Median seconds of a call, without the first, in which torch starts; random streams stay as they are."""
+    on_gpu = device.type == "cuda"
+
+    def timed() -> float:
+        start = time.perf_counter()
+        call()
+        if on_gpu:
+            torch.cuda.synchronize(device)
+        return time.perf_counter() - start
+
+    with torch.random.fork_rng(devices=[device] if on_gpu else []):
+        first, times = timed(), list[float]()
+        if first > LONGEST_START and not on_gpu:  # a GPU may take longer than that to load its kernels
+            return first
+        while len(times) < MOST_CALLS and sum(times) < LONG_ENOUGH:
+            times.append(timed())
+    return median(times)

@@ -9,6 +9,7 @@ import re
 import secrets
 import shutil
 import socket
+import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -16,7 +17,6 @@ from functools import cache
 from pathlib import Path
 
 from fedeas.core.errors import FedEASError, InputError, RunError
-from fedeas.core.process_births import birth
 
 PASSING = {errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EFBIG, errno.ENOMEM, errno.EMFILE, errno.ENFILE}
 """Temporary failures: the same command may succeed later."""
@@ -89,19 +89,17 @@ def append_line(path: Path, line: str) -> None:
 
 def make_folder(path: Path) -> None:
     """Create a folder and its missing parents."""
-    try:
+    with writing(path, "created"):
         path.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise unwritable(path, error, "created") from None
 
 
 @contextmanager
-def writing(path: PathLike) -> Iterator[None]:
+def writing(path: PathLike, done: str = "written") -> Iterator[None]:
     """Turn errors of the operating system into one line about this path."""
     try:
         yield
     except OSError as error:
-        raise unwritable(path, error) from None
+        raise unwritable(path, error, done) from None
 
 
 def unwritable(path: PathLike, error: OSError, done: str = "written") -> FedEASError:
@@ -135,23 +133,18 @@ def remove_leftovers(folder: Path) -> None:
     """Remove the temporary files and folders that killed processes left in a folder."""
     with suppress(OSError):
         for entry in os.scandir(folder):
-            found = _PART.fullmatch(entry.name)
-            if not found or not _is_left_over(entry, found):
+            named = _PART.fullmatch(entry.name)
+            if named is None:
                 continue
             with suppress(OSError):
-                if entry.is_dir():
+                if named["place"] == _place():
+                    is_dead = _born(int(named["pid"])) != named["born"]
+                else:  # a file of another machine is judged by its age
+                    is_dead = time.time() - entry.stat(follow_symlinks=False).st_mtime > STRANGER_KEPT
+                if is_dead and entry.is_dir():
                     shutil.rmtree(entry.path, ignore_errors=True)
-                else:
+                elif is_dead:
                     Path(entry.path).unlink()
-
-
-def _is_left_over(entry: os.DirEntry[str], named: re.Match[str]) -> bool:
-    """Whether the process in the name is dead; a file of another machine is judged by its age."""
-    if named["place"] == _place():
-        return _born(int(named["pid"])) != named["born"]
-    with suppress(OSError):
-        return time.time() - entry.stat(follow_symlinks=False).st_mtime > STRANGER_KEPT
-    return False
 
 
 @cache
@@ -170,3 +163,22 @@ def _born(pid: int) -> str:
 
 def _short_hash(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:8]
+
+
+def birth(pid: int) -> str | None:
+    """When the process of this pid started, as text; None if there is none, or if it has ended. Pids are reused.
+
+    >>> import os
+    >>> birth(os.getpid()) == birth(os.getpid()) is not None
+    True
+    """
+    if not Path("/proc/self/stat").exists():  # not Linux
+        command = ["ps", "-o", "state=,lstart=", "-p", str(pid)]
+        state, _, began = subprocess.run(command, capture_output=True, text=True).stdout.strip().partition(" ")
+        return None if state.startswith("Z") else began.strip() or None
+    try:
+        # The name, in brackets before these fields, may itself contain spaces and brackets.
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return None
+    return None if fields[0] == "Z" else fields[19]

@@ -1,7 +1,7 @@
-"""Make text from files and other machines safe for the place where it is shown.
+"""Text from files and other machines: in one form of Unicode, and safe for the place where it is shown.
 
 Names of clients and classes, paths and messages can hold anything: terminal escape sequences, markup, HTML,
-spreadsheet formulas. Each function here is for one kind of place.
+spreadsheet formulas. Each function for showing it is for one kind of place.
 """
 
 from __future__ import annotations
@@ -9,6 +9,9 @@ from __future__ import annotations
 import html
 import re
 import unicodedata
+from typing import Final
+
+FORM: Final = "NFC"
 
 # Joiners are invisible, but Persian, Hindi and many emoji are not written without them.
 JOINERS = "\u200c\u200d"
@@ -22,6 +25,15 @@ FORMULA_IN_CSV = (r"^'('*[=+\-@\t\r\n])", r"\1")
 _MARKDOWN = re.compile(r"([\\`*_{}\[\]()<>#+\-.!|$~:])")
 
 
+def in_one_form(name: str) -> str:
+    """The name in one form of Unicode: file systems and tables store letters such as "ä" in two.
+
+    >>> in_one_form("a\u0308") == "\u00e4"
+    True
+    """
+    return unicodedata.normalize(FORM, name)
+
+
 def printable(text: object) -> str:
     r"""One line in which control characters and marks that reverse the direction are written as escapes.
 
@@ -29,7 +41,14 @@ def printable(text: object) -> str:
     'a\\x1b[31m\\nb'
     """
     line = str(text)
-    return line if line.isprintable() else "".join(map(_visible, line))
+    if line.isprintable():
+        return line
+    return "".join(
+        each
+        if each.isprintable() or each in JOINERS or unicodedata.category(each) == "Zs"
+        else each.encode("unicode_escape").decode("ascii")
+        for each in line
+    )
 
 
 def for_html(text: object) -> str:
@@ -66,9 +85,3 @@ def from_csv(text: str) -> str:
     '=1+1'
     """
     return re.sub(*FORMULA_IN_CSV, text)
-
-
-def _visible(character: str) -> str:
-    if character.isprintable() or character in JOINERS or unicodedata.category(character) == "Zs":
-        return character
-    return character.encode("unicode_escape").decode("ascii")

@@ -70,7 +70,14 @@ def split_name(name: str, kind: str) -> tuple[str, str]:
 def find(spec: str, kind: str) -> tuple[ModuleType, Any]:
     """The module of ``python:module:name``, imported, and what it calls by the name."""
     module_name, name = split_name(spec, kind)
-    module = _import_module(module_name, spec)
+    try:
+        with current_folder_first():
+            module = importlib.import_module(module_name)
+    except Exception as error:  # a user's module can fail in any way
+        missing = error.name if isinstance(error, ModuleNotFoundError) else None
+        if missing is not None and f"{module_name}.".startswith(f"{missing}."):  # not something that it itself imports
+            raise InputError(f"{spec}: no module {missing} in {Path.cwd()} nor among the installed ones") from None
+        raise InputError(f"{spec}: importing {module_name} failed with {in_one_line(error)}") from error
     try:
         return module, reduce(getattr, name.split("."), module)
     except AttributeError:
@@ -142,18 +149,6 @@ def _source(spec: str, module: ModuleType) -> str | None:
     return now
 
 
-def _import_module(module: str, spec: str) -> ModuleType:
-    try:
-        with current_folder_first():
-            return importlib.import_module(module)
-    except ModuleNotFoundError as error:
-        if error.name is None or not f"{module}.".startswith(f"{error.name}."):
-            raise _not_imported(module, spec, error) from error  # something that the module itself imports
-        raise InputError(f"{spec}: no module {error.name} in {Path.cwd()} nor among the installed ones") from None
-    except Exception as error:  # a user's module can fail in any way
-        raise _not_imported(module, spec, error) from error
-
-
 @contextmanager
 def current_folder_first() -> Iterator[None]:
     """Import from the current folder first, as ``python -m`` does; what a module itself adds to the path stays."""
@@ -176,7 +171,3 @@ def in_one_line(error: Exception) -> str:
     """An error's type and the first line of its message."""
     lines = str(error).strip().splitlines()
     return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
-
-
-def _not_imported(module: str, spec: str, error: Exception) -> InputError:
-    return InputError(f"{spec}: importing {module} failed with {in_one_line(error)}")

@@ -1,14 +1,17 @@
-"""Records on disk, as JSON and as arrays: written whole, with a digest that is checked on reading."""
+"""Files that are read: the errors of reading them, and records as JSON, lines and arrays with their digests."""
 
 from __future__ import annotations
 
 import json
 import os
+import stat
+import tokenize
+import zipfile
+import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
-from zipfile import ZipFile
 
 import numpy as np
 from numpy.lib.npyio import NpzFile
@@ -16,7 +19,7 @@ from numpy.typing import NDArray
 
 from fedeas.core.digests import json_digest
 from fedeas.core.errors import InputError
-from fedeas.core.files import PathLike, written_whole
+from fedeas.core.files import PathLike, append_line, make_folder, writing, written_whole
 
 Record = dict[str, Any]
 
@@ -26,6 +29,86 @@ LONGEST_ZIP_END = 22 + 65_535  # bytes of the record at the end of a ZIP file, w
 FILE_DIGITS, LINE_DIGITS = 64, 16  # digits of the hash that are kept; fewer for lines, which are short and many
 
 READ_AGAIN = "restore it from a copy, or remove it"
+
+FREE_BYTES = 2**28
+BYTES_PER_BYTE = 200
+
+DAMAGED_ARRAYS: tuple[type[Exception], ...] = (
+    *(OSError, EOFError, ValueError, TypeError, LookupError, AttributeError, OverflowError),
+    *(RecursionError, NotImplementedError, SyntaxError, tokenize.TokenError, zipfile.BadZipFile, zlib.error),
+)
+"""What numpy raises for damaged ``.npy`` and ``.npz`` files, whose headers it reads as Python literals."""
+
+
+def checked_file(path: PathLike, most_bytes: int | None = None) -> int:
+    """The size of a regular file in bytes; pipes and devices are refused, since reading them may never end."""
+    try:
+        about = Path(path).stat()
+    except (OSError, ValueError) as error:  # ValueError: the name is too long or holds a NUL
+        raise unreadable(path, error) from None
+    if not stat.S_ISREG(about.st_mode):
+        kind = "Is a directory" if stat.S_ISDIR(about.st_mode) else "a pipe or a device; give a regular file"
+        raise InputError(f"{path}: cannot be read ({kind})")
+    if most_bytes is not None and about.st_size > most_bytes:
+        raise InputError(f"{path}: {about.st_size:,} bytes are too many; give a file of at most {most_bytes:,}")
+    return about.st_size
+
+
+def is_there(path: PathLike) -> bool:
+    """Whether there is a file or folder of this name; False for what cannot be a name."""
+    try:
+        return Path(path).exists()
+    except (OSError, ValueError):  # too long, or a NUL in it
+        return False
+
+
+def check_not_input(output: PathLike | None, source: PathLike | None) -> None:
+    """Refuse to write over the file that is read, also where another path leads to it."""
+    if output is None or source is None:
+        return
+    try:
+        same = Path(output).samefile(source)
+    except (OSError, ValueError):  # one of them does not exist, or cannot be the name of a file
+        return
+    if same:
+        raise InputError(f"{output}: this is the input, which would be lost; give the output another name")
+
+
+def checked_archive(path: PathLike) -> None:
+    """Refuse an ``.npz`` file whose arrays would take far more memory than its size suggests."""
+    size = checked_file(path)
+    try:
+        with zipfile.ZipFile(path) as archive:
+            unpacked = sum(part.file_size for part in archive.infolist())
+    except (zipfile.BadZipFile, OSError, ValueError, EOFError, NotImplementedError):
+        return  # the reader says what is wrong with it
+    if unpacked > max(FREE_BYTES, BYTES_PER_BYTE * size):
+        raise InputError(f"{path}: {size:,} bytes would become {unpacked:,}; check the file")
+
+
+def read_bytes(path: PathLike) -> bytes:
+    """The content of a file."""
+    try:
+        return Path(path).read_bytes()
+    except OSError as error:
+        raise unreadable(path, error) from None
+
+
+def unreadable(path: PathLike, error: Exception) -> InputError:
+    """The error for a file that is not there or cannot be read."""
+    if isinstance(error, FileNotFoundError):
+        return InputError(f"{path}: no such file")
+    return InputError(f"{path}: cannot be read ({reason_of(error)})")
+
+
+def damaged(path: PathLike, reason: object, remedy: str) -> InputError:
+    """The error for a file whose content cannot be used."""
+    return InputError(f"{path}: damaged ({reason_of(reason)}); {remedy}")
+
+
+def reason_of(error: object) -> str:
+    """The first line of an error's message."""
+    return str(getattr(error, "strerror", None) or str(error).partition("\n")[0] or type(error).__name__)
 
 
 def write_record(path: PathLike, content: Mapping[str, Any]) -> None:
@@ -61,6 +144,69 @@ def read_lines(path: PathLike, lines: list[bytes], remedy: str = READ_AGAIN) -> 
         except (ValueError, TypeError, RecursionError) as error:
             raise damaged(path, f"line {number}: {reason_of(error)}", remedy) from None
     return found
+
+
+def _sealed(content: Mapping[str, Any], digits: int) -> Record:
+    plain: Record = json.loads(json.dumps(content))  # as it will be read: tuples become lists, keys become text
+    plain.pop(DIGEST, None)  # the digest of the file that this content came from
+    return {**plain, DIGEST: KIND + json_digest(plain, sort_keys=True)[:digits]}
+
+
+def _opened(text: bytes) -> Record:
+    content = json.loads(text)
+    if not isinstance(content, dict):
+        raise ValueError("not a JSON object")
+    digest = content.pop(DIGEST, None)
+    if digest is None:
+        if any(isinstance(value, str) and value.startswith(KIND) for value in content.values()):
+            raise ValueError("the name of its digest is not right")
+        return content
+    digits = len(str(digest)) - len(KIND)
+    if digits not in (FILE_DIGITS, LINE_DIGITS) or digest != KIND + json_digest(content, sort_keys=True)[:digits]:
+        raise ValueError("its content does not match its digest")
+    return content
+
+
+class Journal:
+    """A file with one record on each line; `remedy` says in errors what to do about a damaged one.
+
+    Add a record before you do what it stands for: `add` returns when the line is on the disk. A kill may leave half a
+    line at the end. `add` has not returned then, and nothing has been done, so that half a line is ignored. All other
+    damage is refused.
+    """
+
+    def __init__(self, path: Path, remedy: str) -> None:
+        self.path, self.remedy = path, remedy
+
+    def read(self) -> list[Record]:
+        """All records."""
+        content = self._content()
+        whole = content[: _whole_length(content)].removesuffix(b"\n")
+        return read_lines(self.path, whole.split(b"\n") if whole else [], self.remedy)
+
+    def add(self, record: Mapping[str, Any]) -> None:
+        """Add a record and wait until it is on the disk."""
+        make_folder(self.path.parent)
+        content = self._content()
+        if content and not content.endswith(b"\n"):  # half a line is removed; a whole one, as of an editor, is ended
+            with writing(self.path), self.path.open("r+b") as file:
+                file.truncate(_whole_length(content))
+                if file.seek(0, os.SEEK_END) == len(content):
+                    file.write(b"\n")
+        append_line(self.path, line_of(record))
+
+    def _content(self) -> bytes:
+        return read_bytes(self.path) if self.path.exists() else b""
+
+
+def _whole_length(content: bytes) -> int:
+    """Bytes of a journal up to half a line at its end: a JSON object without its end is not JSON."""
+    complete = content.rfind(b"\n") + 1
+    try:
+        json.loads(content[complete:])
+    except ValueError:
+        return complete
+    return len(content)
 
 
 def write_arrays(path: PathLike, **arrays: NDArray[Any]) -> None:
@@ -104,13 +250,13 @@ def _checked_arrays(path: PathLike, remedy: str) -> Iterator[NpzFile]:
         with Path(path).open("rb") as opened, np.load(opened, allow_pickle=False) as file:
             _check_directory(opened, file.zip)
             yield file
-    except FileNotFoundError:
-        raise InputError(f"{path}: no such file") from None
+    except FileNotFoundError as error:
+        raise unreadable(path, error) from None
     except Exception as error:  # a damaged header fails in numpy's, zipfile's, zlib's and the parser's own ways
         raise damaged(path, error, remedy) from None
 
 
-def _check_directory(opened: IO[bytes], archive: ZipFile) -> None:
+def _check_directory(opened: IO[bytes], archive: zipfile.ZipFile) -> None:
     """Refuse a ZIP file whose directory, which has no checksum, lost an entry or its name."""
     size = opened.seek(0, os.SEEK_END)
     opened.seek(max(0, size - LONGEST_ZIP_END))
@@ -119,49 +265,3 @@ def _check_directory(opened: IO[bytes], archive: ZipFile) -> None:
         raise ValueError("its directory has lost an entry")
     for entry in archive.infolist():
         archive.open(entry).close()  # compares the name in the directory with the one before the content
-
-
-def read_bytes(path: PathLike) -> bytes:
-    """The content of a file."""
-    try:
-        return Path(path).read_bytes()
-    except FileNotFoundError:
-        raise InputError(f"{path}: no such file") from None
-    except OSError as error:
-        raise unreadable(path, error) from None
-
-
-def unreadable(path: PathLike, error: OSError) -> InputError:
-    """The error for a file that exists and cannot be read."""
-    return InputError(f"{path}: cannot be read ({reason_of(error)})")
-
-
-def damaged(path: PathLike, reason: object, remedy: str) -> InputError:
-    """The error for a file whose content cannot be used."""
-    return InputError(f"{path}: damaged ({reason_of(reason)}); {remedy}")
-
-
-def _sealed(content: Mapping[str, Any], digits: int) -> Record:
-    plain: Record = json.loads(json.dumps(content))  # as it will be read: tuples become lists, keys become text
-    plain.pop(DIGEST, None)  # the digest of the file that this content came from
-    return {**plain, DIGEST: KIND + json_digest(plain, sort_keys=True)[:digits]}
-
-
-def _opened(text: bytes) -> Record:
-    content = json.loads(text)
-    if not isinstance(content, dict):
-        raise ValueError("not a JSON object")
-    digest = content.pop(DIGEST, None)
-    if digest is None:
-        if any(isinstance(value, str) and value.startswith(KIND) for value in content.values()):
-            raise ValueError("the name of its digest is not right")
-        return content
-    digits = len(str(digest)) - len(KIND)
-    if digits not in (FILE_DIGITS, LINE_DIGITS) or digest != KIND + json_digest(content, sort_keys=True)[:digits]:
-        raise ValueError("its content does not match its digest")
-    return content
-
-
-def reason_of(error: object) -> str:
-    """The first line of an error's message."""
-    return str(getattr(error, "strerror", None) or str(error).partition("\n")[0] or type(error).__name__)

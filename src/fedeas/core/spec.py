@@ -1,4 +1,7 @@
-"""Write objects as text and read them back: ``fedeas(beta=12)``, ``uniform(budget=fedeas(beta=12))``.
+"""Objects with named fields: what each field may hold, and how they are written as text and read back.
+
+A field declares its limits with its type: ``mu: NotNegative``. The text is ``fedeas(beta=12)`` or
+``uniform(budget=fedeas(beta=12))``:
 
 spec   = name [ "(" [ field "=" value { "," field "=" value } ] ")" ]
 name   = word | python:module:name
@@ -11,18 +14,19 @@ spec, however they were spelled: equal numbers print alike.
 from __future__ import annotations
 
 import ast
+import math
 import re
 from collections import Counter
 from collections.abc import Callable, Container, Mapping
 from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
 from functools import cache
 from itertools import accumulate
-from typing import Any, ClassVar, Literal, TypeVar, get_args, get_origin, get_type_hints
+from types import NoneType
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple, TypeVar, get_args, get_origin, get_type_hints
 
 import numpy as np
 
 from fedeas.core.errors import FedEASError, InputError, SpecError
-from fedeas.core.limits import check_fields
 from fedeas.core.own_code import NAME_PATTERN, PREFIX, find_class, in_one_line, installed
 
 PACKAGE = __name__.partition(".")[0]
@@ -35,6 +39,73 @@ _WORD = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
 _NUMBER = r"[-+]?(?:\d[\d_]*\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
 _ATOM = re.compile(rf'(?:{NAME_PATTERN}|{_NUMBER}|{_WORD.pattern}|"[^"]*")(?=[(),=\s]|\Z)')
 _READABLE = re.compile(rf"(?:{_ATOM.pattern}|[(),=\s])*")
+
+
+class Limit(NamedTuple):
+    """What a value must be, in words, and whether it is."""
+
+    words: str
+    holds: Callable[[Any], bool]
+
+    def or_none(self) -> Limit:
+        """The same limit for a field that may be empty."""
+        return Limit(self.words, lambda value: value is None or self.holds(value))
+
+
+PLAIN: dict[Any, Limit] = {
+    bool: Limit("true or false", lambda value: isinstance(value, bool)),
+    int: Limit("a whole number", lambda value: isinstance(value, int | np.integer) and not isinstance(value, bool)),
+    float: Limit("a number", lambda value: isinstance(value, int | float | np.number) and not isinstance(value, bool)),
+    str: Limit("text", lambda value: isinstance(value, str)),
+}
+"""The limits of plain types."""
+
+
+def number(words: str, within: Callable[[Any], bool]) -> Limit:
+    """A finite number within some bounds."""
+    return Limit(words, lambda value: PLAIN[float].holds(value) and abs(value) < math.inf and within(value))
+
+
+def whole(least: int) -> Limit:
+    """A whole number with a lower bound."""
+    return Limit(f"a whole number, {least} or more", lambda value: PLAIN[int].holds(value) and value >= least)
+
+
+Positive = Annotated[float, number("a finite number above 0", lambda value: value > 0)]
+NotNegative = Annotated[float, number("a finite number, 0 or more", lambda value: value >= 0)]
+
+
+def check_fields(owner: object, error: type[FedEASError] = InputError) -> None:
+    """Refuse values beyond the limits of their fields, and words that are none of a field's choices."""
+    kind: Any = type(owner)
+    for name, limit in _limits(kind):
+        if not limit.holds(value := getattr(owner, name)):
+            raise error(f"{name} must be {limit.words}, not {value!r}")
+
+
+@cache
+def _limits(kind: type) -> list[tuple[str, Limit]]:
+    return [(name, limit) for name, hint in _types(kind, True).items() for limit in _limits_of(hint)]
+
+
+def _limits_of(hint: Any) -> list[Limit]:
+    if get_origin(hint) is Literal:
+        choices = get_args(hint)
+        return [Limit(" or ".join(repr(each) for each in choices if each != ""), lambda value: value in choices)]
+    if len(get_args(hint)) == 2 and NoneType in get_args(hint):  # X | None
+        return [limit.or_none() for each in get_args(hint) for limit in _limits_of(each)]
+    if hint in PLAIN:
+        return [PLAIN[hint]]
+    return [each for each in getattr(hint, "__metadata__", ()) if isinstance(each, Limit)]
+
+
+@cache
+def _types(kind: type, with_limits: bool = False) -> dict[str, Any]:
+    """The types of the fields; none if they cannot be resolved, as in a class that is local to a function."""
+    try:
+        return get_type_hints(kind, include_extras=with_limits)
+    except NameError:
+        return {}
 
 
 class Described:
@@ -55,13 +126,14 @@ class Described:
     @property
     def spec(self) -> str:
         """One line that `read_spec` reads: the first field, if not empty, and all that differ from their default."""
-        kinds = _kinds(type(self))  # type: ignore[arg-type]
-        shown = [
-            f"{field.name}={_literal(getattr(self, field.name), kinds.get(field.name))}"
+        kind: Any = type(self)
+        types = _types(kind)
+        shown = {
+            field.name: _written(getattr(self, field.name), types.get(field.name))
             for position, field in enumerate(fields(self))
             if (position == 0 and field.default != "") or getattr(self, field.name) != field.default
-        ]
-        return f"{self.name()}({', '.join(shown)})" if shown else self.name()
+        }
+        return _joined(self.name(), shown)
 
     def __str__(self) -> str:
         return self.spec
@@ -85,8 +157,31 @@ class Call:
     @property
     def spec(self) -> str:
         """The one spelling of it: arguments in the order of their names, all words in quotes."""
-        shown = [f"{name}={_written(value)}" for name, value in sorted(self.arguments.items())]
-        return f"{self.name}({', '.join(shown)})" if shown else self.name
+        given = sorted(self.arguments.items())
+        return _joined(self.name, {k: f'"{v}"' if isinstance(v, str) else _written(v) for k, v in given})
+
+
+def _joined(name: str, shown: Mapping[str, str]) -> str:
+    return f"{name}({', '.join(f'{field}={value}' for field, value in shown.items())})" if shown else name
+
+
+def _written(value: Any, kind: Any = None) -> str:
+    """A value as text; `kind` is the type of its field, which decides whether True is a number or a word."""
+    has_fractions = float in (kind, *get_args(kind))
+    match value:
+        case Described() | Call():
+            return value.spec
+        case str():
+            return value if _WORD.fullmatch(value) else f'"{value}"'
+        case bool() | np.bool_() if not has_fractions:
+            return str(value).lower()
+        case int() | np.integer() if not has_fractions:
+            return str(value)
+        case int() | float() | np.number() | np.bool_():
+            number = float(value) + 0.0  # -0.0 becomes 0.0
+            return str(int(number)) if number.is_integer() and abs(number) < MAX_WHOLE else repr(number)
+        case _:
+            return str(value)
 
 
 def read_spec(
@@ -122,8 +217,9 @@ def canonical_spec(text: str, known: Mapping[str, type[Any]], kind: str) -> str:
     >>> canonical_spec("python:mine:Half( share=0.50 )", {}, "policy")
     'python:mine:Half(share=0.5)'
     """
-    if _Reader(text, known, kind).names_own_code():
-        return read_call(text, known, kind).spec
+    reader = _Reader(text, known, kind)
+    if any(isinstance(node, ast.Name) and reader.own(node.id) for node in ast.walk(reader.whole)):
+        return reader.call(reader.whole).spec
     return str(read_spec(text, known, kind).spec)
 
 
@@ -142,60 +238,19 @@ def refuse_class(given: object, what: str) -> None:
         raise InputError(f"{what} {given.__name__} is a class; give an object of it, such as {given.__name__}(...)")
 
 
-def own_code_named(name: str, known: Container[str], kind: str) -> str | None:
+def own_code_named(
+    name: str, known: Container[str], kind: str, registered: Callable[[str], Mapping[str, str]] | None = None
+) -> str | None:
     """The ``python:module:name`` that a name stands for; None if it is one of the `known`, or nobody's."""
-    return _own_code(name, known, lambda: installed(kind))
-
-
-def _own_code(name: str, known: Container[str], registered: Callable[[], Mapping[str, str]]) -> str | None:
     if name.startswith(PREFIX):
         return name
     plain = normalised(name)
-    return None if plain in known or not _WORD.fullmatch(plain) else registered().get(plain)
+    return None if plain in known or not _WORD.fullmatch(plain) else (registered or installed)(kind).get(plain)
 
 
 def normalised(name: str) -> str:
     """The name in lower case, with hyphens for underscores: spellings of one name become equal."""
     return name.strip().lower().replace("_", "-")
-
-
-def _written(value: object) -> str:
-    if isinstance(value, Call):
-        return value.spec
-    return f'"{value}"' if isinstance(value, str) else _literal(value, None)
-
-
-@cache
-def _kinds(described: type[Described]) -> dict[str, Any]:
-    """The types of the fields; empty if they cannot be resolved."""
-    try:
-        return get_type_hints(described)
-    except NameError:  # a type that is local to a function
-        return {}
-
-
-def _literal(value: object, kind: Any) -> str:
-    """A field's value as text; `kind` is the field's type, which decides whether True is a number or a word."""
-    if isinstance(value, Described):
-        return value.spec
-    if isinstance(value, str):
-        return value if _WORD.fullmatch(value) else f'"{value}"'
-    if isinstance(value, bool | np.bool_) and not _takes_numbers(kind):
-        return str(value).lower()
-    if isinstance(value, int | float | np.number | np.bool_):
-        return _number(value, _takes_numbers(kind))
-    return str(value)
-
-
-def _takes_numbers(kind: Any) -> bool:
-    return kind is float or float in get_args(kind)
-
-
-def _number(value: Any, fractions: bool) -> str:
-    if isinstance(value, int | np.integer) and not fractions:
-        return str(value)
-    number = float(value) + 0.0  # -0.0 becomes 0.0
-    return str(int(number)) if number.is_integer() and abs(number) < MAX_WHOLE else repr(number)
 
 
 class _Reader:
@@ -217,7 +272,7 @@ class _Reader:
             raise SpecError(f"{kind} spec of {len(text)} characters; give at most {MAX_LENGTH}")
         self.text, self.known, self.kind = text.strip(), known, kind
         self.base, self.from_own_code = base, from_own_code
-        self.registered = cache(lambda: installed(kind))  # looking through the packages takes its time
+        self.registered = cache(installed)  # looking through the packages takes its time
         self.whole = self._parse()
 
     def _parse(self) -> ast.expr:
@@ -256,62 +311,53 @@ class _Reader:
         written = self.text[node.col_offset : node.end_col_offset]
         raise self._error(f"cannot read {written[:40]!r}; write name(field=value, ...)")
 
-    def names_own_code(self) -> bool:
-        """Whether a word other than the name of a field stands for a user's own code."""
-        return any(isinstance(node, ast.Name) and self._own(node.id) for node in ast.walk(self.whole))
+    def own(self, name: str) -> str | None:
+        """The ``python:module:name`` that a name stands for, if it does."""
+        return own_code_named(name, self.known, self.kind, self.registered)
 
-    def _own(self, name: str) -> str | None:
-        return _own_code(name, self.known, self.registered)
+    def call(self, node: ast.expr) -> Call:
+        """The spec as it is written."""
+        written, arguments = self._split(node)
+        name = self.own(written) or normalised(written)
+        if not name.startswith(PREFIX) and name not in self.known:
+            raise self._unknown(name)
+        return Call(name, {field: self._value(value, Described, self.call) for field, value in arguments.items()})
 
     def described(self, node: ast.expr, left_out: Mapping[str, object] | None = None) -> Any:
+        """The object that a spec describes."""
         name, arguments = self._split(node)
-        own = self._own(name)
+        plain, own = normalised(name), self.own(name)
         if own is not None and self.from_own_code is not None:
             if arguments:
                 raise self._error(f"{own} takes no arguments here")
             return self.from_own_code(own)
-        kind: Any = self._class(name)
-        kinds = _kinds(kind)
-        given = {field: self._value(value, kinds.get(field)) for field, value in arguments.items()}
-        return self._build(kind, {**(left_out or {}), **given})
+        if own is None and plain not in self.known:
+            raise self._unknown(plain)
+        kind: Any = self.known[plain] if own is None else self._own_class(own)
+        types = _types(kind)
+        given = {field: self._value(value, types.get(field), self.described) for field, value in arguments.items()}
+        return self._made(kind, {**(left_out or {}), **given})
 
-    def call(self, node: ast.expr) -> Call:
-        written, arguments = self._split(node)
-        name = self._own(written) or normalised(written)
-        if not name.startswith(PREFIX) and name not in self.known:
-            raise self._unknown(name)
-        return Call(name, {field: self._plain_value(value) for field, value in arguments.items()})
-
-    def _value(self, node: ast.expr, kind: Any) -> object:
-        """A value; the field's type decides if a word is text, a choice, true or false, or an object."""
+    def _value(self, node: ast.expr, kind: Any, part: Callable[[ast.expr], object]) -> object:
+        """A value; the type of its field decides if a word is text, a choice, true or false, or a `part`."""
         word, _ = self._split(node)
+        plain = normalised(word)
         choices = {normalised(str(choice)): choice for choice in get_args(kind)} if get_origin(kind) is Literal else {}
-        if normalised(word) in choices and isinstance(node, ast.Name):
-            return choices[normalised(word)]
-        if kind is not str and (normalised(word) in self.known or self._is_own(word, kind)):
-            return self.described(node)
+        if plain in choices and isinstance(node, ast.Name):
+            return choices[plain]
+        takes_parts = any(isinstance(each, type) and issubclass(each, Described) for each in (kind, *get_args(kind)))
+        is_own = word.startswith(PREFIX) or (takes_parts and self.own(word) is not None)  # others are not looked up
+        if kind is not str and (plain in self.known or is_own):
+            return part(node)
         if isinstance(node, ast.Call):
             raise self._error(f"{word} takes no arguments here")
         if word[0] == '"':
             return word[1:-1]
         if not word[0].isalpha():
-            return self._read_number(word)
-        if kind is not str and word.lower() in ("true", "false"):
-            return word.lower() == "true"
-        return word
+            return self._number(word)
+        return plain == "true" if kind is not str and plain in ("true", "false") else word
 
-    def _plain_value(self, node: ast.expr) -> object:
-        """A value of a field whose type is not known."""
-        word, _ = self._split(node)
-        is_part = normalised(word) in self.known or self._own(word)
-        return self.call(node) if is_part else self._value(node, None)
-
-    def _is_own(self, word: str, kind: Any) -> bool:
-        """Whether a value is a user's own part; plain names are looked up only where the field takes parts."""
-        takes_parts = any(isinstance(each, type) and issubclass(each, Described) for each in (kind, *get_args(kind)))
-        return word.startswith(PREFIX) or (takes_parts and self._own(word) is not None)
-
-    def _read_number(self, word: str) -> int | float:
+    def _number(self, word: str) -> int | float:
         """A number; it is an int if it has no fraction, however it is written."""
         try:
             number = float(word)
@@ -321,26 +367,15 @@ class _Reader:
             raise self._error(f"cannot read the number {word!r}") from None
         return int(number) if number.is_integer() and abs(number) < MAX_WHOLE else number
 
-    def _class(self, name: str) -> type[Any]:
-        plain = normalised(name)
-        if plain in self.known:
-            known: type[Any] = self.known[plain]
-            return known
-        own = self._own(name)
-        if own is None:
-            raise self._unknown(plain)
+    def _own_class(self, name: str) -> type[Any]:
         if self.base is None:
-            raise self._error(f"{own} cannot stand here; give it alone")
-        found = find_class(own, self.kind, self.base)
+            raise self._error(f"{name} cannot stand here; give it alone")
+        found: type[Any] = find_class(name, self.kind, self.base)
         if not is_dataclass(found):
-            raise self._error(f"{own} has no fields; make it a frozen dataclass")
+            raise self._error(f"{name} has no fields; make it a frozen dataclass")
         return found
 
-    def _unknown(self, name: str) -> SpecError:
-        names = ", ".join([*self.known, *self.registered()])
-        return self._error(f"unknown {self.kind} {name!r}; known are {names}")
-
-    def _build(self, kind: type[Any], arguments: dict[str, object]) -> Any:
+    def _made(self, kind: type[Any], arguments: dict[str, object]) -> Any:
         known = {field.name: field for field in fields(kind)}
         for name in arguments:
             if name not in known:
@@ -360,9 +395,10 @@ class _Reader:
                 raise
             raise self._error(in_one_line(error)) from error
 
+    def _unknown(self, name: str) -> SpecError:
+        names = ", ".join([*self.known, *self.registered(self.kind)])
+        return self._error(f"unknown {self.kind} {name!r}; known are {names}")
+
     def _error(self, message: str) -> SpecError:
-        return SpecError(f"{self.kind} spec {_shortened(self.text)!r}: {_shortened(message)}")
-
-
-def _shortened(text: str) -> str:
-    return text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}..."
+        text, message = (each if len(each) <= MAX_SHOWN else f"{each[:MAX_SHOWN]}..." for each in (self.text, message))
+        return SpecError(f"{self.kind} spec {text!r}: {message}")

@@ -17,7 +17,7 @@ from fedeas.core.digests import json_digest
 from fedeas.core.errors import InputError
 from fedeas.core.files import PathLike, temporary, written_whole
 from fedeas.core.log import log
-from fedeas.core.records import DIGEST, KIND, reason_of
+from fedeas.core.records import DIGEST, KIND, reason_of, unreadable
 
 Framework = Literal["torch", "numpy"]
 
@@ -79,8 +79,8 @@ def read_tensors(
             about = _checked_metadata(plain, Path(path))
         with safe_open(path, framework=framework, device=device) as file:
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a mapping
-    except FileNotFoundError:
-        raise InputError(f"{path}: no such file") from None
+    except FileNotFoundError as error:
+        raise unreadable(path, error) from None
     except (SafetensorError, OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise InputError(f"{path}: not a readable .safetensors file ({reason_of(error)})") from None
     return about, tensors
@@ -95,7 +95,11 @@ def digest_of_tensors(file: BinaryIO) -> str:
             continue
         first, last = entry["data_offsets"]
         digest.update(json.dumps([name, entry["dtype"], entry["shape"]]).encode())
-        for block in _blocks(file, start + first, last - first):
+        file.seek(start + first)
+        for left in range(last - first, 0, -BLOCK):
+            block = file.read(min(BLOCK, left))
+            if len(block) < min(BLOCK, left):
+                raise ValueError("its end is missing")
             digest.update(block)
     return digest.hexdigest()
 
@@ -144,15 +148,4 @@ def _metadata(file: BinaryIO) -> dict[str, str]:
 
 def _content_digest(file: BinaryIO) -> str:
     """SHA-256 of the tensors and the metadata."""
-    content = [sorted(read_metadata(file).items()), digest_of_tensors(file)]
-    return json_digest(content)
-
-
-def _blocks(file: BinaryIO, start: int, length: int) -> Iterator[bytes]:
-    file.seek(start)
-    while length > 0:
-        block = file.read(min(BLOCK, length))
-        if not block:
-            raise ValueError("its end is missing")
-        length -= len(block)
-        yield block
+    return json_digest([sorted(read_metadata(file).items()), digest_of_tensors(file)])

@@ -111,7 +111,6 @@ def load_decoded(name: str, source: str, read: Callable[[], Encoded]) -> Decoded
             return found
         encoded = read()
         try:
-            _discard(folder)
             _build(folder, source, encoded)
         except OSError as error:
             reason = error.strerror or error
@@ -146,32 +145,38 @@ def decode(encoded: Iterable[tuple[str, bytes]]) -> Iterator[tuple[str, ByteArra
 
 def _pixels(image: Image) -> ByteArray:
     """The image as a viewer shows it: turned as its EXIF data say, transparent pixels on white."""
+    from PIL.Image import alpha_composite, new
     from PIL.ImageOps import exif_transpose
 
     image.load()
     with suppress(Exception):  # damaged EXIF data fail in many ways; the image is then taken as it is stored
         exif_transpose(image, in_place=True)
     is_grey, has_palette = image.mode in ("1", "L", "LA"), image.mode in ("P", "PA")
-    shown = _on_white(image) if image.has_transparency_data else image
+    if image.has_transparency_data:
+        image = alpha_composite(new("RGBA", image.size, "white"), image.convert("RGBA"))
     if is_grey:
-        return np.asarray(shown.convert("L"))[None]
-    pixels = np.asarray(shown.convert("RGB")).transpose(2, 0, 1)
+        return np.asarray(image.convert("L"))[None]
+    pixels = np.asarray(image.convert("RGB")).transpose(2, 0, 1)
     return pixels[:1] if has_palette and (pixels == pixels[0]).all() else pixels
 
 
-def _on_white(image: Image) -> Image:
-    from PIL.Image import alpha_composite, new
-
-    return alpha_composite(new("RGBA", image.size, "white"), image.convert("RGBA"))
-
-
 def _build(folder: Path, source: str, encoded: Encoded) -> None:
+    """Fill a folder; an unusable one in its place is renamed first, so that no process sees it half removed."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     remove_leftovers(folder.parent)
-    part = temporary(folder)
+    part, aside = temporary(folder), temporary(folder)
+    with suppress(FileNotFoundError):
+        folder.rename(aside)
+    shutil.rmtree(aside, ignore_errors=True)
     part.mkdir()
     try:
-        _write_arrays(part, encoded)
+        _, first = next(decode(encoded.images.read(0, 1)))
+        try:
+            _write_images(part, encoded, first.shape)
+        except _ColourError:
+            _write_images(part, encoded, (3, *first.shape[1:]))
+        np.save(part / "labels.npy", encoded.labels)
+        np.save(part / "test_labels.npy", encoded.test_labels)
         _write_manifest(part, source, encoded.classes)
         with suppress(OSError):  # another process was faster, and its folder is the same
             part.rename(folder)
@@ -179,37 +184,21 @@ def _build(folder: Path, source: str, encoded: Encoded) -> None:
         shutil.rmtree(part, ignore_errors=True)
 
 
-def _write_arrays(folder: Path, encoded: Encoded) -> None:
-    _, first = next(decode(encoded.images.read(0, 1)))
-    channels, height, width = first.shape
-    try:
-        _write_images(folder, encoded, (channels, height, width))
-    except _ColourError:
-        _write_images(folder, encoded, (3, height, width))
-    np.save(folder / "labels.npy", encoded.labels)
-    np.save(folder / "test_labels.npy", encoded.test_labels)
-
-
-def _write_images(folder: Path, encoded: Encoded, shape: tuple[int, int, int]) -> None:
+def _write_images(folder: Path, encoded: Encoded, shape: tuple[int, ...]) -> None:
     for name, pictures in (("images", encoded.images), ("test_images", encoded.test_images)):
-        target = folder / f"{name}.npy"
-        needed, free = len(pictures) * int(np.prod(shape)), shutil.disk_usage(folder).free
+        target, count = folder / f"{name}.npy", len(pictures)
+        needed, free = count * int(np.prod(shape)), shutil.disk_usage(folder).free
         if needed > free:  # writing to a mapped file on a full disk would kill the process
             raise OSError(f"{needed / 1e6:,.0f} MB are needed, {free / 1e6:,.0f} MB are free")
-        open_memmap(target, mode="w+", dtype=np.uint8, shape=(len(pictures), *shape))
-        _fill_all(pictures, target)
-
-
-def _fill_all(pictures: Pictures, target: Path) -> None:
-    count = len(pictures)
-    workers = cores() if count >= PARALLEL_FROM else 1
-    if workers == 1:
-        _fill(_DecodingJob(pictures, target, 0, count))
-        return
-    edges = [count * worker // workers for worker in range(workers + 1)]
-    jobs = [_DecodingJob(pictures, target, start, stop) for start, stop in pairwise(edges)]
-    with ThreadPoolExecutor(workers) as pool:
-        list(pool.map(_fill_in_process, jobs))  # raises the error of the first job that failed
+        open_memmap(target, mode="w+", dtype=np.uint8, shape=(count, *shape))
+        workers = cores() if count >= PARALLEL_FROM else 1
+        edges = [count * worker // workers for worker in range(workers + 1)]
+        jobs = [_DecodingJob(pictures, target, start, stop) for start, stop in pairwise(edges)]
+        if workers == 1:
+            _fill(*jobs)
+        else:
+            with ThreadPoolExecutor(workers) as pool:
+                list(pool.map(_fill_in_process, jobs))  # raises the error of the first job that failed
 
 
 def _fill(job: _DecodingJob) -> None:
@@ -284,14 +273,6 @@ def _open(folder: Path, source: str) -> Decoded | None:
         return Decoded(images, labels, test_images, test_labels, classes, content["repeated"])
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
-
-
-def _discard(folder: Path) -> None:
-    """Remove an unusable folder; it is renamed first, so that no process sees it half removed."""
-    aside = temporary(folder)
-    with suppress(FileNotFoundError):
-        folder.rename(aside)
-    shutil.rmtree(aside, ignore_errors=True)
 
 
 def _file_checksum(path: Path) -> str:

@@ -16,9 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fedeas.core.errors import InputError
-from fedeas.core.inputs import checked_file
-from fedeas.core.names import in_one_form
-from fedeas.core.records import read_bytes
+from fedeas.core.foreign_text import in_one_form
+from fedeas.core.records import checked_file, read_bytes
 
 TEST_NAMES = ("test", "validation", "valid", "val")  # the first one that exists is the test part
 IMAGE_SUFFIXES = {".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".pgm", ".ppm"}
@@ -199,7 +198,10 @@ def _set_aside(base: Path, files: Sequence[Path]) -> tuple[tuple[Path, ...], tup
     folders: dict[Path, list[Path]] = {}
     for path in files:
         folders.setdefault(path.parent, []).append(path)
-    test = {path for members in folders.values() for path in sorted(members, key=_hash)[: share_of(len(members))]}
+    test: set[Path] = set()
+    for members in folders.values():
+        members.sort(key=lambda path: hashlib.sha256(path.name.encode()).digest())
+        test.update(members[: share_of(len(members))])
     if files and not test:
         raise InputError(f"{base}: too few images to set a test part aside; add a folder test")
     return tuple(path for path in files if path not in test), tuple(path for path in files if path in test)
@@ -212,10 +214,6 @@ def share_of(count: int) -> int:
     [0, 0, 1, 2]
     """
     return round(TEST_SHARE * count)
-
-
-def _hash(path: Path) -> str:
-    return hashlib.sha256(path.name.encode()).hexdigest()
 
 
 def _folders(part: Path, depth: int) -> list[Path]:

@@ -13,7 +13,7 @@ from typing import Literal
 
 import numpy as np
 
-from fedeas.core.arrays import ByteArray, IntArray, frozen, frozen_integers
+from fedeas.core.arrays import frozen, frozen_integers
 from fedeas.core.errors import InputError
 from fedeas.core.files import PathLike
 from fedeas.core.own_code import PREFIX
@@ -43,44 +43,40 @@ def load_own(name: str, root: PathLike | None = None) -> Dataset:
     name = checked_name(name)
     if name == "digits" or name.startswith(PREFIX):
         return load_dataset(name, root)
-    return Dataset(name, *_part(name, root, "train").parts, has_class_names=_has_class_names(name, root))
+    parts = _part(name, root, "train").parts
+    kind, _, place = name.partition(":")
+    if kind == "npz":
+        with opened_npz(Path(place)) as file:
+            named = "classes" in file and plain_array(file, "classes").size > 0
+    else:
+        named = kind == "folder" or has_class_names(_parquet_files(parquet_folder(name, root), "train")[1][0])
+    return Dataset(name, *parts, has_class_names=named)
 
 
 def as_in_run(own: Dataset, classes: tuple[str, ...], shape: tuple[int, int, int]) -> Dataset:
-    """A client's own data with the classes and the channels of its run."""
-    labels = _labels_by_name(own, classes) if own.has_class_names else _labels_by_number(own, classes)
-    return replace(own, images=_with_channels(own, shape), labels=labels, classes=classes)
+    """A client's own data with the classes and the channels of its run.
 
-
-def _labels_by_name(own: Dataset, classes: tuple[str, ...]) -> IntArray:
-    unknown = sorted(set(own.classes) - set(classes))
-    if unknown:
-        raise InputError(
-            f"{own.name}: class {', '.join(unknown)} is not one of the run's classes, which are "
-            f"{', '.join(classes)}; rename or remove its images"
-        )
-    return frozen_integers(np.array([classes.index(name) for name in own.classes])[own.labels])
-
-
-def _labels_by_number(own: Dataset, classes: tuple[str, ...]) -> IntArray:
-    largest = own.labels.max()
-    if largest >= len(classes):
-        raise InputError(
-            f"{own.name}: label {largest}: the run's classes are numbered 0 to {len(classes) - 1}; they are "
-            f"{', '.join(classes)}"
-        )
-    return own.labels
-
-
-def _with_channels(own: Dataset, shape: tuple[int, int, int]) -> ByteArray:
-    """The images, if they fit the run's; grey ones are repeated in each channel of a run with colour images."""
+    Grey images are repeated in each channel of a run with colour images.
+    """
+    labels, shown = own.labels, ", ".join(classes)
+    if own.has_class_names:
+        unknown = sorted(set(own.classes) - set(classes))
+        if unknown:
+            raise InputError(
+                f"{own.name}: class {', '.join(unknown)} is not one of the run's classes, which are {shown}; "
+                "rename or remove its images"
+            )
+        labels = frozen_integers(np.array([classes.index(name) for name in own.classes])[labels])
+    elif labels.max() >= len(classes):
+        numbers = f"numbered 0 to {len(classes) - 1}; they are {shown}"
+        raise InputError(f"{own.name}: label {labels.max()}: the run's classes are {numbers}")
     channels, *size = own.shape
     if size != [*shape[1:]]:
         sizes = ["{1} x {0}".format(*each) for each in (size, shape[1:])]
         raise InputError(f"{own.name}: images are {sizes[0]} pixels, the run's {sizes[1]}; resize them")
     if channels > shape[0]:
         raise InputError(f"{own.name}: images are in colour, the run's are grey; save them as grey images")
-    return np.broadcast_to(own.images, (len(own.images), *shape))
+    return replace(own, images=np.broadcast_to(own.images, (len(own.images), *shape)), labels=labels, classes=classes)
 
 
 def misleading_label(classes: tuple[str, ...]) -> int | None:
@@ -93,14 +89,6 @@ def misleading_label(classes: tuple[str, ...]) -> int | None:
     """
     names = set(classes)
     return next((place for place, name in enumerate(classes) if str(place) in names - {name}), None)
-
-
-def _has_class_names(name: str, root: PathLike | None) -> bool:
-    kind, _, place = name.partition(":")
-    if kind == "npz":
-        with opened_npz(Path(place)) as file:
-            return "classes" in file and plain_array(file, "classes").size > 0
-    return kind == "folder" or has_class_names(_parquet_part_files(parquet_folder(name, root), "train")[0])
 
 
 def load_test_part(name: str, root: PathLike | None = None) -> Dataset:
@@ -121,8 +109,22 @@ def _part(name: str, root: PathLike | None, part: Literal["train", "test"]) -> D
     if kind == "npz":
         return _npz_part(Path(place), NPZ_NAMES[:2] if part == "train" else NPZ_NAMES[2:])
     if kind == "folder":
-        return _folder_part(name, Path(place), ("train",) if part == "train" else TEST_NAMES)
-    return _parquet_part(name, parquet_folder(name, root), part)
+        base = Path(place)
+        images, classes = find_part(base, ("train",) if part == "train" else TEST_NAMES)
+        labels = frozen_integers(labels_of(images, classes))
+        encoded = Encoded(ImageFiles(images), labels, ImageFiles(()), labels[:0], classes)
+        identity = json.dumps([str(base.resolve()), classes, "one part"])
+        return load_decoded(name, fingerprint(identity, base, images), lambda: encoded)
+    given = parquet_folder(name, root)
+    folder, files = _parquet_files(given, part)
+
+    def read() -> Encoded:
+        encoded = read_parquet(files, [])
+        if not len(encoded.labels):
+            raise InputError(f"{given}: holds no images; add some")
+        return encoded
+
+    return load_decoded(name, fingerprint(f"{folder.resolve()} one part", folder, files), read)
 
 
 def _lacks_training_part(name: str, root: PathLike | None) -> bool:
@@ -133,7 +135,7 @@ def _lacks_training_part(name: str, root: PathLike | None) -> bool:
     if kind == "folder":
         return not (Path(place) / "train").is_dir()
     if kind in ("parquet", "hub"):
-        folder, found = _parquet_files(parquet_folder(name, root))
+        folder, found = _all_parquet_files(parquet_folder(name, root))
         return not split_files(folder, found, "train")
     return False
 
@@ -162,47 +164,23 @@ def _given_normalisation(name: str, channels: int) -> Normalisation:
     return mean, std
 
 
-def _folder_part(name: str, base: Path, names: tuple[str, ...]) -> Decoded:
-    files, classes = find_part(base, names)
-    labels = frozen_integers(labels_of(files, classes))
-    identity = json.dumps([str(base.resolve()), classes, "one part"])
-    encoded = Encoded(ImageFiles(files), labels, ImageFiles(()), labels[:0], classes)
-    return load_decoded(name, fingerprint(identity, base, files), lambda: encoded)
-
-
-def _parquet_part(name: str, base: Path, split: str) -> Decoded:
-    folder, _ = _parquet_files(base)
-    files = _parquet_part_files(base, split)
-    identity = f"{folder.resolve()} one part"
-
-    def read() -> Encoded:
-        encoded = read_parquet(files, [])
-        if not len(encoded.labels):
-            raise InputError(f"{base}: holds no images; add some")
-        return encoded
-
-    return load_decoded(name, fingerprint(identity, folder, files), read)
-
-
-def _parquet_part_files(base: Path, split: str) -> list[Path]:
-    folder, found = _parquet_files(base)
+def _parquet_files(base: Path, split: str) -> tuple[Path, list[Path]]:
+    """A folder and its Parquet files of one part; all of them if neither files nor folders are named for parts."""
+    folder, found = _all_parquet_files(base)
     files = split_files(folder, found, split) if split == "train" else files_for_testing(folder, found)
-    if not files and not _names_parts(folder, found):
-        files = found  # all are of the part that is asked for
-    if not files:
-        raise InputError(f"{base}: no Parquet files of a {split} part; give them names such as {split}-0.parquet")
-    return files
-
-
-def _names_parts(folder: Path, found: list[Path]) -> bool:
-    """Whether files, or folders that hold them, are named for parts, also in a way that is not read (``training``)."""
+    if files:
+        return folder, files
     if len(found) == 1:
-        return any(split_files(folder, found, each) for each in ("train", *TEST_NAMES))
-    words = (word for path in found for word in path.relative_to(folder).parts)
-    return any(word.lower().startswith(("train", "test", "val")) for word in words)
+        names_parts = any(split_files(folder, found, each) for each in ("train", *TEST_NAMES))
+    else:  # also in a way that is not read, such as training-0.parquet
+        words = (word for path in found for word in path.relative_to(folder).parts)
+        names_parts = any(word.lower().startswith(("train", "test", "val")) for word in words)
+    if names_parts or not found:
+        raise InputError(f"{base}: no Parquet files of a {split} part; give them names such as {split}-0.parquet")
+    return folder, found
 
 
-def _parquet_files(base: Path) -> tuple[Path, list[Path]]:
+def _all_parquet_files(base: Path) -> tuple[Path, list[Path]]:
     """A folder and the Parquet files below it; for one file, its own folder."""
     if not base.exists():
         raise InputError(f"{base}: no such file or folder")

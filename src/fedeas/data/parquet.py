@@ -14,7 +14,7 @@ import numpy as np
 
 from fedeas.core.arrays import IntArray
 from fedeas.core.errors import InputError
-from fedeas.core.inputs import checked_file
+from fedeas.core.records import checked_file
 from fedeas.data.cache import Encoded
 from fedeas.data.checks import checked_classes, checked_labels, numbers_upto
 from fedeas.data.folders import TEST_NAMES
@@ -141,8 +141,14 @@ def _class_names(features: Features, label: str, path: Path) -> tuple[str, ...] 
 def _read_split(
     files: list[Path], image: str, label: str, classes: tuple[str, ...] | None
 ) -> tuple[ParquetColumn, IntArray]:
-    labels = [_column_labels(path, label, classes) for path in files]
-    return ParquetColumn(tuple(files), tuple(map(len, labels)), image), np.concatenate([np.zeros(0, np.int64), *labels])
+    import pyarrow.parquet as pq
+
+    labels = [np.zeros(0, np.int64)]
+    for path in files:
+        with _reading(path):
+            values = pq.read_table(path, columns=[label]).column(0)
+        labels.append(checked_labels(str(path), values.to_numpy(), classes))
+    return ParquetColumn(tuple(files), tuple(map(len, labels[1:])), image), np.concatenate(labels)
 
 
 def _image_column(schema: Any, path: Path) -> str:
@@ -164,11 +170,3 @@ def _label_column(schema: Any, features: Features, path: Path) -> str:
     if not found or (len(found) > 1 and found[0] not in LABEL_COLUMNS):
         raise InputError(f"{path}: no single column of labels among {', '.join(schema.names)}; call it label")
     return found[0]
-
-
-def _column_labels(path: Path, column: str, classes: tuple[str, ...] | None) -> IntArray:
-    import pyarrow.parquet as pq
-
-    with _reading(path):
-        values = pq.read_table(path, columns=[column]).column(0)
-    return checked_labels(str(path), values.to_numpy(), classes)

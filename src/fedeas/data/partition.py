@@ -14,8 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from fedeas.core.arrays import IntArray, digest_of_arrays, frozen_integers
 from fedeas.core.errors import InputError
 from fedeas.core.files import PathLike
-from fedeas.core.inputs import checked_archive
-from fedeas.core.records import damaged, read_arrays, read_optional_array, write_arrays
+from fedeas.core.records import checked_archive, damaged, read_arrays, read_optional_array, write_arrays
 from fedeas.data.known import known_dataset
 from fedeas.planning.counts import LabelCounts
 

@@ -34,11 +34,10 @@ from fedeas.core.errors import FedEASError, InputError
 from fedeas.core.extras import extra_for
 from fedeas.core.files import PathLike
 from fedeas.core.foreign_text import printable
-from fedeas.core.hub_errors import explained
-from fedeas.core.inputs import DAMAGED_ARRAYS, checked_archive
+from fedeas.core.hub import explained
 from fedeas.core.own_code import PREFIX, failed, find_callable
 from fedeas.core.provenance import DatasetParts
-from fedeas.core.records import plain_array
+from fedeas.core.records import DAMAGED_ARRAYS, checked_archive, plain_array
 from fedeas.core.spec import read_call
 from fedeas.data.cache import Encoded, fingerprint, load_decoded
 from fedeas.data.checks import (
@@ -159,7 +158,12 @@ def load_dataset(name: str, root: PathLike | None = None) -> Dataset:
     if name.startswith(PREFIX):
         return _from_code(name)
     if name == "digits":
-        return _digits(_digits_file())
+        with extra_for("the dataset digits"):
+            package = find_spec("sklearn")
+            if package is None or package.origin is None:
+                raise ModuleNotFoundError(name="sklearn")
+        file = Path(package.origin).parent / DIGITS_FILE
+        return _digits(file if file.exists() else None)
     if kind == "folder":
         return _from_folder(name, Path(place))
     return _from_npz(name, Path(place)) if kind == "npz" else _from_parquet(name, parquet_folder(name, root))
@@ -167,8 +171,14 @@ def load_dataset(name: str, root: PathLike | None = None) -> Dataset:
 
 @cache  # small, and every client of a federation on one machine loads it
 def _digits(file: Path | None) -> Dataset:
-    """scikit-learn's digits, which have no official parts: each class is split with a fixed seed."""
-    *values, labels = _digits_table(file).T
+    """scikit-learn's digits, if possible from its file; they have no official parts: each class is split by a seed."""
+    if file is not None:  # importing scikit-learn takes seconds
+        table = np.loadtxt(file, delimiter=",")
+    else:
+        from sklearn.datasets import load_digits  # type: ignore[import-untyped,import-not-found,unused-ignore]
+
+        table = np.column_stack(load_digits(return_X_y=True))
+    *values, labels = table.T
     images = np.rint(np.transpose(values) * 255 / 16).astype(np.uint8).reshape(-1, 1, 8, 8)
     rng, is_test = np.random.default_rng(DIGITS_SEED), np.zeros(len(labels), bool)
     for label in range(10):
@@ -179,25 +189,6 @@ def _digits(file: Path | None) -> Dataset:
     train, test = np.flatnonzero(~is_test), np.flatnonzero(is_test)
     pixels, test_pixels = frozen(images[train]), frozen(images[test])
     return Dataset("digits", pixels, frozen(labels[train]), test_pixels, frozen(labels[test]), classes)
-
-
-def _digits_file() -> Path | None:
-    """scikit-learn's file of digits; None if this version has it elsewhere."""
-    with extra_for("the dataset digits"):
-        package = find_spec("sklearn")
-        if package is None or package.origin is None:
-            raise ModuleNotFoundError(name="sklearn")
-    file = Path(package.origin).parent / DIGITS_FILE
-    return file if file.exists() else None
-
-
-def _digits_table(file: Path | None) -> NDArray[np.float64]:
-    """Rows of 64 values and a label, if possible from the file: importing scikit-learn takes seconds."""
-    if file is not None:
-        return np.loadtxt(file, delimiter=",")
-    from sklearn.datasets import load_digits  # type: ignore[import-untyped,import-not-found,unused-ignore]
-
-    return np.column_stack(load_digits(return_X_y=True))
 
 
 def _from_npz(name: str, path: Path) -> Dataset:

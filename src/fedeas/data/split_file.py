@@ -10,7 +10,7 @@ import numpy as np
 
 from fedeas.core.arrays import IntArray
 from fedeas.core.errors import InputError
-from fedeas.core.names import in_one_form
+from fedeas.core.foreign_text import in_one_form
 from fedeas.data.partition import Partition
 from fedeas.data.sources import Dataset
 from fedeas.planning.columns import Column
@@ -29,7 +29,12 @@ def read_split(path: str, dataset: Dataset) -> tuple[Partition, Notes]:
     in a folder are their paths below it; those of a file without a test part are the numbers of its rows. Samples that
     the table does not name go to no client.
     """
-    return _saved(path, dataset) if format_of(path, *FORMATS) == ".npz" else _table(path, dataset)
+    split, notes = _saved(path, dataset) if format_of(path, *FORMATS) == ".npz" else _table(path, dataset)
+    empty = next((number for number, part in enumerate(split.indices) if not part.size), None)
+    if empty is not None:
+        name = str(empty) if split.clients is None else split.clients[empty]
+        raise InputError(f"{path}: client {name!r} has no training sample; give it some or remove it")
+    return split, notes
 
 
 def _saved(path: str, dataset: Dataset) -> tuple[Partition, Notes]:
@@ -39,10 +44,6 @@ def _saved(path: str, dataset: Dataset) -> tuple[Partition, Notes]:
             f"{path}: made for {split.labels.size:,} other samples; {dataset.name} gives clients "
             f"{dataset.labels.size:,}; make it again with `fedeas partition {dataset.name} --out {path}`"
         )
-    empty = next((number for number, part in enumerate(split.indices) if not part.size), None)
-    if empty is not None:
-        name = str(empty) if split.clients is None else split.clients[empty]
-        raise InputError(f"{path}: client {name!r} has no training sample; give it some or remove it")
     held = np.concatenate(split.indices)
     if np.unique(held).size < held.size:
         raise InputError(f"{path}: some sample is with two clients; give each to one")
@@ -59,9 +60,6 @@ def _table(path: str, dataset: Dataset) -> tuple[Partition, Notes]:
     names, owners = np.unique(np.array(columns[client]), return_inverse=True)
     places = np.array(rows)
     indices = tuple(places[(owners == number) & (places >= 0)] for number in range(names.size))
-    empty = next((name for name, part in zip(names, indices, strict=True) if not part.size), None)
-    if empty is not None:
-        raise InputError(f"{path}: client {str(empty)!r} has no training sample; give it some or remove it")
     split = Partition(
         indices,
         tuple(part[:0] for part in indices),

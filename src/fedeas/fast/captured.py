@@ -17,13 +17,14 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
-from fedeas.algorithms.base import ClientJob
-from fedeas.algorithms.batch_order import BatchPlan, augmented, batch_sizes
+from fedeas.algorithms.base import ClientJob, batch_sizes
 from fedeas.algorithms.local_sgd import (
     TERMS,
     Batch,
+    BatchPlan,
     LocalResult,
     Objective,
+    augmented,
     learning_rate,
     mean_loss,
     one_step,

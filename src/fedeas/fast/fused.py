@@ -17,13 +17,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedeas.algorithms.base import Arrays, ClientJob
-from fedeas.algorithms.batch_order import BatchPlan, augmented, batch_sizes
+from fedeas.algorithms.base import Arrays, ClientJob, batch_sizes
 from fedeas.algorithms.local_sgd import (
     TERMS,
     Batch,
+    BatchPlan,
     LocalResult,
     Objective,
+    augmented,
     learning_rate,
     mean_loss,
     one_step,

@@ -12,8 +12,7 @@ from torch.nn import functional
 from fedeas.algorithms.sgd import Descent
 from fedeas.config.run import RunConfig
 from fedeas.core.arrays import IntArray
-from fedeas.core.devices import torch_threads
-from fedeas.core.timing import seconds_of
+from fedeas.core.devices import seconds_of, torch_threads
 from fedeas.federation.parts import Parts
 from fedeas.planning.counts import Allocation
 

@@ -24,9 +24,9 @@ from fedeas.algorithms.base import MODEL, Arrays
 from fedeas.algorithms.fedavg import FedAvg
 from fedeas.config.hyperparameters import SCAFFOLD
 from fedeas.core.extras import extra_for
-from fedeas.core.journal import Journal
 from fedeas.core.locks import locked
 from fedeas.core.log import log
+from fedeas.core.records import Journal
 from fedeas.federation.gaussian_sums import GaussianSums
 from fedeas.flower.node_settings import Privacy, TellableError
 from fedeas.generators.class_sums import SumNoise

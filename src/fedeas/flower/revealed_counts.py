@@ -13,8 +13,8 @@ import numpy as np
 
 from fedeas.core.arrays import IntArray
 from fedeas.core.errors import PolicyError
-from fedeas.core.journal import Journal
 from fedeas.core.log import log
+from fedeas.core.records import Journal
 from fedeas.flower.node_settings import TellableError
 from fedeas.planning.counts import LabelCounts
 from fedeas.planning.policies.base import Policy, Spread, spread_evenly

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Mapping
-from functools import partial
+from collections.abc import Mapping
 from typing import cast
 
 import torch
@@ -13,7 +12,7 @@ from torch import Tensor, nn
 from fedeas.core.errors import InputError
 from fedeas.core.files import PathLike
 from fedeas.core.own_code import failed, find_callable, installed
-from fedeas.core.spec import Call, own_code_named, read_call
+from fedeas.core.spec import own_code_named, read_call
 from fedeas.core.streams import stream_seed
 from fedeas.core.tensor_files import read_tensors
 from fedeas.core.weight_files import CHOICES, SUFFIX, TORCHVISION, model_weights
@@ -25,6 +24,7 @@ from fedeas.models.small import SmallCNN
 Model = ResNet18 | SmallCNN | Projected
 Shape = tuple[int, int, int]
 
+MODELS = ("resnet18", "small-cnn")
 OTHER_START = "or set model.weights=cifar100-imagenet-stem (make it with `fedeas pretrain cifar100 --stem imagenet`)"
 PHOTO_SIDE = 16
 """Images with a side of this many pixels or more suit a ResNet-18; smaller ones suit the small network."""
@@ -67,7 +67,6 @@ def build_model(
     >>> build_model("small-cnn", (1, 8, 8), 10, seed=0).head.out_features
     10
     """
-    build = _builder(name)
     if len(shape) != 3 or min(shape) < 1:
         raise InputError(f"shape must be (channels, height, width), each 1 or more, not {shape}")
     if num_classes < 1:
@@ -75,7 +74,14 @@ def build_model(
     # Weights are drawn on the CPU, so that they are the same on every device; random states of GPUs do not change.
     with torch.random.fork_rng(devices=[]), torch.device("cpu"):
         torch.default_generator.manual_seed(stream_seed("model", seed))
-        model = build(shape, num_classes, stem, norm)
+        if name == "resnet18":
+            model: Model = ResNet18(shape[0], num_classes, stem, norm or "batch")
+        elif name == "small-cnn":
+            if stem != "3x3":
+                raise InputError(f"small-cnn has no stem to choose; leave out stem={stem!r}")
+            model = SmallCNN(shape[0], num_classes, norm or "none")
+        else:
+            model = own_model(name, shape, num_classes, stem, norm)
     if weights:
         path = model_weights(weights)
         if path is not None and not str(path).endswith(SUFFIX):
@@ -107,35 +113,14 @@ def _head_name(model: Model) -> str:
     return str(next(name for name, module in model.named_modules() if module is model.head))
 
 
-def _resnet18(shape: Shape, num_classes: int, stem: Stem, norm: Norm | None) -> Model:
-    return ResNet18(shape[0], num_classes, stem, norm or "batch")
-
-
-def _small_cnn(shape: Shape, num_classes: int, stem: Stem, norm: Norm | None) -> Model:
-    if stem != "3x3":
-        raise InputError(f"small-cnn has no stem to choose; leave out stem={stem!r}")
-    return SmallCNN(shape[0], num_classes, norm or "none")
-
-
-Builder = Callable[[Shape, int, Stem, Norm | None], Model]
-
-MODELS: dict[str, Builder] = {"resnet18": _resnet18, "small-cnn": _small_cnn}
-"""How each model is built, by name."""
-
-
-def _builder(name: str) -> Builder:
-    if name in MODELS:
-        return MODELS[name]
-    if not own_code_named(name.partition("(")[0], MODELS, "model"):
-        raise InputError(f"no model is called {name!r}; choose one of {', '.join([*MODELS, *installed('model')])}")
-    return partial(own_model, read_call(name, MODELS, "model"))
-
-
-def own_model(call: Call, shape: Shape, num_classes: int, stem: Stem, norm: Norm | None) -> Model:
+def own_model(name: str, shape: Shape, num_classes: int, stem: Stem, norm: Norm | None) -> Model:
     """What a user's function or class makes of ``(shape, num_classes, **arguments)``.
 
     It must be a `torch.nn.Module` with a method `features` and a linear layer `head` on top of them.
     """
+    if not own_code_named(name.partition("(")[0], MODELS, "model"):
+        raise InputError(f"no model is called {name!r}; choose one of {', '.join([*MODELS, *installed('model')])}")
+    call = read_call(name, MODELS, "model")
     if stem != "3x3" or norm is not None:
         raise InputError(f"{call.name} takes its own arguments; leave out model.stem and model.norm")
     make = find_callable(call.name, "model")
@@ -167,14 +152,16 @@ def torchvision_weights(name: str = "resnet18") -> dict[str, Tensor]:
 
 
 def _load(model: Model, tensors: Mapping[str, Tensor], place: str) -> None:
-    """Load the tensors into the model; the error names the first that does not fit."""
+    """Load the tensors, some perhaps in half precision, into the model; the error names the first that does not fit."""
     own = model.state_dict()
     kept = _head_of_other_classes(model, tensors)
     for name, tensor in own.items():
         if name not in tensors:
             raise InputError(f"{place}: {name} is missing; the file is of another model")
-        theirs, ours = _form(tensors[name]), _form(tensor)
-        if not _fits(tensors[name], tensor) and name not in kept:
+        given = tensors[name]
+        halved = tensor.dtype == torch.float32 and given.dtype in (torch.float16, torch.bfloat16)
+        if (given.shape != tensor.shape or not (given.dtype == tensor.dtype or halved)) and name not in kept:
+            theirs, ours = _form(given), _form(tensor)
             raise InputError(f"{place}: {name} is {theirs}, the model has {ours}; check name, shape, stem and norm")
     for name in tensors:
         if name not in own:
@@ -190,12 +177,6 @@ def _head_of_other_classes(model: Model, tensors: Mapping[str, Tensor]) -> set[s
         return set()
     same_features = weight.shape[1:] == model.head.weight.shape[1:] and bias.shape == weight.shape[:1]
     return {f"{prefix}.weight", f"{prefix}.bias"} if same_features else set()
-
-
-def _fits(theirs: Tensor, ours: Tensor) -> bool:
-    """Whether `theirs` can be copied into `ours`; files may hold float32 tensors in half precision."""
-    halved = ours.dtype == torch.float32 and theirs.dtype in (torch.float16, torch.bfloat16)
-    return theirs.shape == ours.shape and (theirs.dtype == ours.dtype or halved)
 
 
 def _form(tensor: Tensor) -> str:

@@ -17,7 +17,14 @@ def content(place: str) -> dict[str, str]:
     {}
     """
     if place == TORCHVISION:
-        return _torchvision_content()
+        from safetensors.torch import save
+
+        from fedeas.models.build import torchvision_weights
+
+        try:
+            return {"weights": digest_of_tensors(io.BytesIO(save(torchvision_weights())))}
+        except InputError:  # no run can start either
+            return {}
     path = model_weights(place)
     return {} if path is None else {"weights": weights_digest(path)}
 
@@ -44,15 +51,3 @@ def start_seen(place: str) -> Seen | None:
     if path is None:
         return NOT_KNOWN if place == TORCHVISION else None
     return seen_by(path)
-
-
-def _torchvision_content() -> dict[str, str]:
-    """The digest of torchvision's weights; empty if they cannot be loaded, in which case no run can start either."""
-    from safetensors.torch import save
-
-    from fedeas.models.build import torchvision_weights
-
-    try:
-        return {"weights": digest_of_tensors(io.BytesIO(save(torchvision_weights())))}
-    except InputError:
-        return {}

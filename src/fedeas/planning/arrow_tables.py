@@ -19,8 +19,7 @@ import pyarrow as pa
 from pyarrow import compute, csv, parquet
 
 from fedeas.core.errors import InputError
-from fedeas.core.foreign_text import FORMULA_IN_CSV, from_csv
-from fedeas.core.names import FORM
+from fedeas.core.foreign_text import FORM, FORMULA_IN_CSV, from_csv
 from fedeas.planning.columns import MAX_CLIENT_SIZE, TOO_LARGE, Column, Layout, layout_of
 
 if TYPE_CHECKING:

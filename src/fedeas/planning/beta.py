@@ -15,7 +15,7 @@ import numpy as np
 
 from fedeas.core.arrays import FloatArray, IntArray, for_row_blocks
 from fedeas.core.errors import InputError
-from fedeas.core.limits import number
+from fedeas.core.spec import number
 from fedeas.planning import scores
 from fedeas.planning.counts import MAX_SQUARED, LabelCounts, Table, as_counts
 from fedeas.planning.policies import FedEAS, FullBalance

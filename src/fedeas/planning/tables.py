@@ -18,8 +18,7 @@ import numpy as np
 from fedeas.core.errors import InputError
 from fedeas.core.files import PathLike, written_whole
 from fedeas.core.foreign_text import for_csv, printable
-from fedeas.core.inputs import DAMAGED_ARRAYS, checked_file, is_there
-from fedeas.core.records import damaged, read_bytes
+from fedeas.core.records import DAMAGED_ARRAYS, checked_file, damaged, is_there, read_bytes
 from fedeas.planning.columns import Column, ColumnNames, Layout, is_total, layout_of
 from fedeas.planning.counts import Allocation, LabelCounts
 

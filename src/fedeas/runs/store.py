@@ -25,12 +25,11 @@ from fedeas.config.sections import ContentConfig
 from fedeas.core.errors import FedEASError, InputError, RunError
 from fedeas.core.files import PathLike, append_line, make_folder, written_whole
 from fedeas.core.foreign_text import for_html
-from fedeas.core.journal import Journal
 from fedeas.core.locks import locked
 from fedeas.core.log import log
 from fedeas.core.provenance import Answer
-from fedeas.core.records import Record as Record
 from fedeas.core.records import (
+    Journal,
     damaged,
     line_of,
     parsed,
@@ -43,6 +42,7 @@ from fedeas.core.records import (
     write_arrays,
     write_record,
 )
+from fedeas.core.records import Record as Record
 from fedeas.core.tensor_files import METADATA, read_header
 from fedeas.generators.registry import content_digest
 from fedeas.models.initial_weights import content as content_of_start

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from fedeas.core.timing import seconds_of
+from fedeas.core.devices import seconds_of
 from fedeas.generators.base import Generator, Images, image_index, shape_of
 from fedeas.generators.quality.classifier import Classifier, recipe_for, suited_judge
 from fedeas.generators.quality.metrics import CHECK_CLIENT, nearest

@@ -12,8 +12,7 @@ import numpy as np
 
 from fedeas.core.arrays import BoolArray, IntArray
 from fedeas.core.errors import InputError, PolicyError
-from fedeas.core.limits import check_fields
-from fedeas.core.spec import Described
+from fedeas.core.spec import Described, check_fields
 from fedeas.planning.counts import Allocation, LabelCounts, as_counts
 
 ReadParts = Callable[[], Iterator[LabelCounts]]

@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from fedeas.core.arrays import FloatArray, IntArray
-from fedeas.core.limits import Positive
+from fedeas.core.spec import Positive
 from fedeas.planning.counts import Allocation, LabelCounts
 from fedeas.planning.policies.base import Policy
 from fedeas.planning.policies.waterfill import cubic_root

@@ -9,7 +9,7 @@ import numpy as np
 
 from fedeas.core.arrays import FloatArray, IntArray, for_row_blocks, frozen
 from fedeas.core.errors import PolicyError
-from fedeas.core.limits import NotNegative, Positive
+from fedeas.core.spec import NotNegative, Positive
 from fedeas.planning.counts import Allocation, LabelCounts
 from fedeas.planning.policies.base import Policy
 

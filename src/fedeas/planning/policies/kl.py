@@ -20,7 +20,7 @@ from typing import ClassVar
 import numpy as np
 
 from fedeas.core.arrays import FloatArray, IntArray
-from fedeas.core.limits import Positive
+from fedeas.core.spec import Positive
 from fedeas.planning.counts import Allocation, CertifiedAllocation, LabelCounts
 from fedeas.planning.policies.base import Budgeted, samples_in
 from fedeas.planning.policies.prices import FINE, Rounding, bisect_price, fine_total

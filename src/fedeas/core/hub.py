@@ -1,17 +1,31 @@
-"""Put weights into the cache folder, from a file or from the Hugging Face Hub."""
+"""The Hugging Face Hub: errors while something is fetched, and weights that are put into the cache folder."""
 
 from __future__ import annotations
 
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from fedeas.core.errors import InputError
 from fedeas.core.files import make_folder, written_whole
-from fedeas.core.hub_errors import explained
 from fedeas.core.weight_files import GENERATOR, SUFFIX, fetched_folder, is_name, named_file, weights_digest
 
 HUB = "hub:"
 FORM = f"{HUB}OWNER/REPOSITORY/FILE{SUFFIX}"
+
+
+@contextmanager
+def explained(what: str, remedy: str) -> Iterator[None]:
+    """Turn any error of a download into one line: what cannot be fetched, why, and what to do instead."""
+    try:
+        yield
+    except Exception as error:  # errors of network, hub and disk have many unrelated types
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise InputError(
+            f"{what} cannot be fetched from the Hugging Face Hub ({reason}); "
+            f"check the name and the network, or {remedy}"
+        ) from None
 
 
 def get_weights(source: str, name: str | None = None) -> Path:

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from fedeas.algorithms import FedAvg
 from fedeas.algorithms.base import ClientJob, model_arrays
-from fedeas.algorithms.batch_order import BatchPlan
-from fedeas.algorithms.local_sgd import plan_batches
+from fedeas.algorithms.local_sgd import BatchPlan, plan_batches
 from fedeas.config import TrainConfig
 from fedeas.core.errors import InputError
 from fedeas.data.client import ClientData, Normaliser
