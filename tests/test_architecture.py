@@ -29,7 +29,7 @@ ALLOWED = {
     "opacus": {"flower.privacy"},
     "jinja2": {"views.report.page"},
     "markupsafe": {"views.report.page"},
-    "matplotlib": {"views.figures", "views.fonts"},
+    "matplotlib": {"views.figures"},
     "pyarrow": {"planning.tables", "data.parquet", "generators.plan_images.files", "runs.packed"},
     "pandas": {"planning.named_table"},
     "PIL": {"calls.augmentation", "data.cache", "generators.plan_images.files", "generators.quality.grid"},
