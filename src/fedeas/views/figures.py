@@ -220,10 +220,11 @@ def comparison_figure(counts: LabelCounts, allocations: Sequence[Allocation]) ->
     label_lines = max(label.count("\n") + 1 for label in labels)
     heights = 0.6 + max(0.42, 0.2 * label_lines) * len(allocations), 1.5 + 2.5 * lines
     figure = Figure(figsize=(10, sum(heights)), layout="constrained")
-    top, bottom = figure.subfigures(2, 1, height_ratios=heights, hspace=0.03)
+    parts: Any = figure.subfigures(2, 1, height_ratios=heights, hspace=0.03)
+    top, bottom = parts
 
     bars, removed = top.subplots(), [scores.imbalance_removed(counts, each) for each in allocations]
-    places = np.arange(len(allocations))
+    places = range(len(allocations))
     bars.barh(places, removed, 0.65, color=BLUE)
     for place, share, each in zip(places, removed, allocations, strict=True):
         text = f"{share:.1%} with {each.total:,} samples"
@@ -262,6 +263,19 @@ def round_ticks(curves: Iterable[Sequence[int]]) -> dict[str, int]:
     """How Plotly should number the axis of these rounds: if they are few, each one; it would also number halves."""
     last = max((rounds[-1] for rounds in curves if rounds), default=0)
     return {"dtick": 1} if last <= FEW_ROUNDS else {}
+
+
+def mean_band(rounds: Sequence[int], low: Sequence[Any], high: Sequence[Any], colour: str) -> dict[str, Any]:
+    """Plotly's trace of a band between two curves."""
+    values = {"x": [*rounds, *rounds[::-1]], "y": [*high, *low[::-1]]}
+    fill = {"fill": "toself", "fillcolor": colour, "opacity": 0.2, "line": {"width": 0}, "hoverinfo": "skip"}
+    return {**values, **fill, "mode": "lines"}
+
+
+def decade_ticks(largest: int) -> dict[str, Any]:
+    """The numbers of Plotly's logarithmic colour scale up to this count."""
+    decades = list(range(int(np.log10(largest)) + 1))
+    return {"tickvals": decades, "ticktext": [f"{10**decade:,}" for decade in decades]}
 
 
 def _new_figure(width: float, rows: IntArray, title: str) -> Figure:
