@@ -40,7 +40,7 @@ ALLOWED = {
     "typer": {"cli"},
     "rich": {"cli"},
     "streamlit": {"cli.planner", "views.web"},
-    "plotly": {"views.web.charts", "views.web.heat_table"},
+    "plotly": {"views.web.charts", "views.web.html_plot"},
     "safetensors": {"core.tensor_files", "models"},
     "diffusers": {"generators.diffusion", "generators.text", "gpu.denoiser"},
     "transformers": {"generators.text"},

@@ -76,7 +76,7 @@ def _comparison(finished: Sequence[MethodRuns]) -> dict[str, Any]:
     reference_of = {method: reference(method, finished) for method in finished}
     references = list(dict.fromkeys(reference_of.values()))
     apart = {each: each.seeds.minus(to.seeds) for each, to in reference_of.items() if each is not to}
-    conclusions = []
+    conclusions: list[dict[str, Any]] = []
     for chosen in sorted(references, key=lambda to: (not to.is_chosen, -[*reference_of.values()].count(to))):
         compared = {each.name: found for each, found in apart.items() if found and reference_of[each] is chosen}
         about = {"accuracy": chosen.accuracy.text(2), "final": chosen.seeds.percent("final").text(2)}
@@ -85,7 +85,7 @@ def _comparison(finished: Sequence[MethodRuns]) -> dict[str, Any]:
 
     windows, marks = {method.seeds.window for method in finished}, marks_of(finished)
     one_reference, compares = len(references) == 1, len(finished) > 1
-    rows = []
+    rows: list[list[object]] = []
     for method, to in reference_of.items():
         window, found = [str(method.seeds.window)] * (len(windows) > 1), apart.get(method)
         difference = Cell("reference") if method is to else Cell("-", ["no seed in common"])
@@ -115,8 +115,9 @@ def _comparison(finished: Sequence[MethodRuns]) -> dict[str, Any]:
 
 def _work(finished: Sequence[MethodRuns]) -> dict[str, Any]:
     """A table of work and other measures, and charts of accuracy against samples and of time."""
-    thresholds, times = _thresholds(finished), {}
-    rows = []
+    thresholds = _thresholds(finished)
+    times: dict[MethodRuns, tuple[float, float, float]] = {}
+    rows: list[list[object]] = []
     for method in finished:
         seeds = method.seeds
         # The finished method without generation that is otherwise the same.
@@ -174,7 +175,9 @@ def _number(value: float | None, decimals: int) -> str:
 def _by_class_and_client(finished: Sequence[MethodRuns]) -> dict[str, Any]:
     """Charts and a table of accuracies by class and by client; methods with other classes have their own chart."""
     found = [each for method in finished if (each := Breakdown.of(method)) is not None]
-    rows, worst, groups = [], {}, dict[tuple[str, ...], list[Breakdown]]()
+    rows: list[list[object]] = []
+    worst: dict[MethodRuns, str] = {}
+    groups: dict[tuple[str, ...], list[Breakdown]] = {}
     for each in found:
         lowest = int(np.nanargmin(each.mean_classes))
         worst[each.method] = _measured(Measured.of(each.classes[:, lowest].tolist()))
@@ -230,7 +233,7 @@ def _plans(methods: Sequence[MethodRuns]) -> dict[str, Any]:
         else:
             real = first.planned[0].n
             tables.setdefault((real.shape, real.tobytes()), []).append(method)
-    federations = []
+    federations: list[dict[str, Any]] = []
     for members in tables.values():
         plans: dict[bytes, list[MethodRuns]] = {}
         known = {method: planned for method in members if (planned := method.runs[0].planned) is not None}

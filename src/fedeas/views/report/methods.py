@@ -191,7 +191,9 @@ class Breakdown(NamedTuple):
     @classmethod
     def of(cls, method: MethodRuns) -> Breakdown | None:
         """The accuracies of a method, over the rounds that its accuracy covers; None if no finished run has any."""
-        runs, table, clients = [], [], []
+        runs: list[RunSnapshot] = []
+        table: list[Accuracies] = []
+        clients: list[Accuracies] = []
         for run in method.runs:
             first, last = RoundRange(*run.summary["window"]) if run.summary is not None else (1, 0)
             rows = [record.get("class_accuracy") for record in run.rounds if first <= record["round"] <= last]
