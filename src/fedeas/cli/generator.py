@@ -13,8 +13,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from fedeas.cli.display import foreign_text
-from fedeas.cli.fitting import output
+from fedeas.cli.display import foreign_text, output
 from fedeas.cli.options import DataRoot, Device
 from fedeas.cli.progress import announce, duration, every, live_bar
 from fedeas.core.files import make_folder
@@ -29,7 +28,9 @@ if TYPE_CHECKING:
     from fedeas.generators.quality.classifier import Classifier
 
 
-generator = typer.Typer(no_args_is_help=True, help="Train class-conditional generators and judge their images.")
+generator = typer.Typer(
+    name="generator", no_args_is_help=True, help="Train class-conditional generators and judge their images."
+)
 
 Dataset = Annotated[str, typer.Argument(help="digits, cifar10, cifar100, fashion-mnist, hub:, folder:, npz:.")]
 PLAIN_SECONDS = 15.0  # between lines of progress without a terminal
