@@ -15,7 +15,7 @@ from rich.table import Table
 
 from fedeas.cli.display import foreign_text, output
 from fedeas.cli.options import DataRoot, Device
-from fedeas.cli.progress import announce, duration, every, live_bar
+from fedeas.cli.progress import announce, duration, every, steps_shown
 from fedeas.core.files import make_folder
 from fedeas.core.foreign_text import printable
 from fedeas.core.provenance import Seen, data_digest
@@ -82,7 +82,7 @@ def train(
         _say_how_long(trainer.forecast(), trainer.updates, 60 * minutes, preset)
         if preset == "quick" and data.shape[0] > 1:
             print(SHORT_FOR_COLOURS, file=sys.stderr, flush=True)
-    with _shown(trainer.updates) as show:
+    with _shown() as show:
         look = show if trainer.device.type == "cpu" else _announcing(show)
         grid = _grid_every(folder / "grid.png", grid_minutes, str(trainer.device))
         limit = minutes or float("inf")
@@ -271,22 +271,11 @@ def _grid_every(path: Path, minutes: float, device: str) -> Callable[[Weights], 
 
 
 @contextmanager
-def _shown(updates: int) -> Iterator[Callable[[Any], None]]:
-    """Show progress: a live line on a terminal, else a plain line every `PLAIN_SECONDS`."""
-    console = Console()
-    if not console.is_terminal:
-        is_due = every(PLAIN_SECONDS)
+def _shown() -> Iterator[Callable[[Any], None]]:
+    with steps_shown(Console(), PLAIN_SECONDS, transient=False) as tell:
 
         def show(now: Any) -> None:
-            if is_due():
-                print(f"update {now.update:,} of {now.updates:,}  {_in_words(now)}", flush=True)
+            pace = f"{now.images_per_second:,.0f} images/s  {now.seconds / 60:.1f} min"
+            tell(now.update, now.updates, f"updates  loss {now.loss:.4f}  {pace}")
 
         yield show
-        return
-    with live_bar(console, transient=False) as bar:
-        task = bar.add_task("training", total=updates)
-        yield lambda now: bar.update(task, completed=now.update, description=_in_words(now))
-
-
-def _in_words(now: Any) -> str:
-    return f"loss {now.loss:.4f}  {now.images_per_second:,.0f} images/s  {now.seconds / 60:.1f} min"

@@ -103,8 +103,9 @@ def plan(
     if own is None and out is not None and out.suffix == ".toml":
         raise InputError(f"{out}: a run needs images, not counts alone; plan folder:DIR or a split (.npz)")
     try:
-        source = own or CountSource("the example", find_example().counts)
-        if counts is not None and own is None:
+        if counts is None or own is not None:
+            source = own or CountSource("the example", find_example().counts)
+        else:
             file = CountTable(counts, columns)
             if not (compare or plot or classes) and reads_in_parts(file, before_reading, limits):
                 _show_plan(plan_file(file, before_reading, out), before_reading, str(file.path), file.how, as_json)
@@ -174,10 +175,9 @@ def partition(
         from fedeas.views import figures as plots
 
         plots.save(plots.partition_figure(split.counts), plot)
-    if not as_json and out is None:
-        next_step("add --out counts.csv to keep the counts, and plan with `fedeas plan counts.csv --auto`")
-    elif not as_json:
-        next_step(f"plan with `fedeas plan {out} --auto`")
+    if not as_json:
+        keep = "" if out is not None else "add --out counts.csv to keep the counts, and "
+        next_step(f"{keep}plan with `fedeas plan {out or 'counts.csv'} --auto`")
 
 
 def _plan_in_memory(

@@ -156,7 +156,8 @@ def _print_resolved(config: RunConfig) -> None:
     from fedeas.federation.identity import pinned
     from fedeas.federation.split import load_data, split_data
 
-    known, directory, missing = config, None, None
+    known, directory = config, None
+    missing: FedEASError | None = None
     try:
         dataset = load_data(config)
     except FedEASError as error:

@@ -76,57 +76,51 @@ def choose_federation() -> CountSource | None:
     """The label counts that the user chooses; None until a file is uploaded."""
     st.subheader("1. Label counts")
     source = st.segmented_control("Where from?", [PAPER, FILE, DRAW], default=PAPER, required=True, key="source")
-    found = {PAPER: _from_paper, FILE: _from_file, DRAW: _from_draw}[source]()
-    if found is not None:
-        counts = found.counts
-        st.caption(f"Clients: {counts.num_clients:,}, classes: {counts.num_classes:,}, real images: {counts.total:,}")
-        if found.how:
-            st.caption(for_markdown(f"Read as {found.how}."))
+    if source == PAPER:
+        titles = {example.id: example.title for example in EXAMPLES}
+        words = "K clients; a smaller alpha means more skew. The clients' training parts are counted."
+        first = [*titles].index(DEFAULT)
+        found: CountSource = _paper(
+            st.selectbox("Partition", [*titles], first, titles.__getitem__, help=words, key="paper")
+        )
+    elif source == FILE:
+        file = st.file_uploader(
+            "CSV, Parquet or NPZ", ["csv", "parquet", "npz"], max_upload_size=sources.MAX_MEGABYTES, key="file"
+        )
+        st.caption(
+            "A row for each client with a column of counts for each class; a row for each client and class with a "
+            "count; a row for each image with its client and label; or a split of `fedeas partition --out split.npz`. "
+            "The file stays on this machine."
+        )
+        words = "Only for rows of images whose labels are numbers, if no client has some class."
+        classes = int(st.number_input("Number of classes (0: those that occur)", 0, sources.MAX_CLASSES, help=words))
+        with st.expander("Columns, if they are not recognised"):
+            columns = [
+                st.text_input(f"Column of the {what}", key=f"{what} column") for what in ("client", "label", "count")
+            ]
+        if file is None:
+            return None
+        named = ColumnNames(*(name or None for name in columns))
+        found = _uploaded(file.name, file.getvalue(), classes or None, named)
+    else:
+        sizes = [*(name for name in KNOWN if name != "digits"), OWN]
+        dataset = st.selectbox("Class sizes of", sizes, key="dataset")
+        left, right = st.columns(2)
+        clients = int(left.number_input("Clients", 1, 500, 20, key="clients"))
+        words = "Dirichlet concentration: 0.05 is extreme skew, 100 is almost none."
+        alpha = float(right.number_input("Alpha", 0.01, 100.0, 0.1, 0.05, help=words, key="alpha"))
+        seed = int(left.number_input("Seed", 0, 10**6, PAPER_SEED, key="seed"))
+        if dataset == OWN:
+            many = int(right.number_input("Classes", 2, 200, 10, key="classes"))
+            each = int(left.number_input("Images of each class", 10, 10_000, 1000, key="each"))
+            found = _drawn(clients, many, each, alpha, seed)
+        else:
+            found = _drawn_from(dataset, clients, alpha, seed)
+    counts = found.counts
+    st.caption(f"Clients: {counts.num_clients:,}, classes: {counts.num_classes:,}, real images: {counts.total:,}")
+    if found.how:
+        st.caption(for_markdown(f"Read as {found.how}."))
     return found
-
-
-def _from_paper() -> CountSource:
-    titles = {example.id: example.title for example in EXAMPLES}
-    words = "K clients; a smaller alpha means more skew. The clients' training parts are counted."
-    names = list(titles)
-    chosen = st.selectbox(
-        "Partition", names, names.index(DEFAULT), format_func=titles.__getitem__, help=words, key="paper"
-    )
-    return _paper(chosen)  # type: ignore[no-any-return]
-
-
-def _from_file() -> CountSource | None:
-    file = st.file_uploader(
-        "CSV, Parquet or NPZ", ["csv", "parquet", "npz"], max_upload_size=sources.MAX_MEGABYTES, key="file"
-    )
-    st.caption(
-        "A row for each client with a column of counts for each class; a row for each client and class with a count; "
-        "a row for each image with its client and label; or a split of `fedeas partition --out split.npz`. "
-        "The file stays on this machine."
-    )
-    words = "Only for rows of images whose labels are numbers, if no client has some class."
-    classes = st.number_input("Number of classes (0: those that occur)", 0, sources.MAX_CLASSES, help=words)
-    with st.expander("Columns, if they are not recognised"):
-        named = [st.text_input(f"Column of the {what}", key=f"{what} column") for what in ("client", "label", "count")]
-    if file is None:
-        return None
-    columns = ColumnNames(*(name or None for name in named))
-    return _uploaded(file.name, file.getvalue(), int(classes) or None, columns)  # type: ignore[no-any-return]
-
-
-def _from_draw() -> CountSource:
-    sizes = [*(name for name in KNOWN if name != "digits"), OWN]
-    dataset = st.selectbox("Class sizes of", sizes, key="dataset")
-    left, right = st.columns(2)
-    clients = int(left.number_input("Clients", 1, 500, 20, key="clients"))
-    words = "Dirichlet concentration: 0.05 is extreme skew, 100 is almost none."
-    alpha = float(right.number_input("Alpha", 0.01, 100.0, 0.1, 0.05, help=words, key="alpha"))
-    seed = int(left.number_input("Seed", 0, 10**6, PAPER_SEED, key="seed"))
-    if dataset != OWN:
-        return _drawn_from(dataset, clients, alpha, seed)  # type: ignore[no-any-return]
-    classes = int(right.number_input("Classes", 2, 200, 10, key="classes"))
-    each = int(left.number_input("Images of each class", 10, 10_000, 1000, key="each"))
-    return _drawn(clients, classes, each, alpha, seed)  # type: ignore[no-any-return]
 
 
 def choose_policy_and_size(counts: LabelCounts) -> Choice:
