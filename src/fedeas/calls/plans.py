@@ -50,9 +50,12 @@ def plan(
     if isinstance(counts, str | os.PathLike):
         from fedeas.calls.client_counts import own_clients  # loads pydantic, which plans of arrays do not need
 
-        own = own_clients(os.fspath(counts))
-        file = CountTable(counts) if own is None else None
-        table, how = (own.counts, own.how) if file is None else (file.counts(), file.how)
+        name = os.fspath(counts)
+        if (own := own_clients(name)) is not None:
+            table, how = own.counts, own.how
+        else:
+            file = CountTable(name)
+            table, how = file.counts(), file.how
     else:
         table, how = as_counts(counts), ""
     limits = Limits(beta, total, minutes, images_per_second, auto, max_share, min_removed)

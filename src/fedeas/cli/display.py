@@ -94,8 +94,9 @@ class FittedTable:
         caption = "\n".join([*self.notes, *more]) or None
         table = Table(title=self.title, caption=caption, title_justify="left", caption_justify="left", **TIGHT)
         for place, head in enumerate(shown):
-            justify = self.justify if place else "left"
-            table.add_column(stacked(head), justify=justify, no_wrap=place > 0, overflow="fold")
+            table.add_column(
+                stacked(head), justify=self.justify if place else "left", no_wrap=place > 0, overflow="fold"
+            )
         for row in zip(*shown.values(), strict=True):
             table.add_row(*row)
         yield table

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any, get_args
 
@@ -247,7 +248,7 @@ def _show_prices(counts: LabelCounts, found: Plan, rate: float, side: int) -> No
 def _show_downloads(federation: CountSource, choice: Choice, policy: Policy, allocation: Allocation) -> None:
     """Buttons, whose files are made when they are pressed, and the commands."""
     counts = federation.counts
-    files = {
+    files: dict[str, tuple[str, Callable[[], bytes | str]]] = {
         f"Plan as {name}": (f"plan{ending}", partial(table_file, counts, allocation, ending))
         for ending, name in ((".csv", "CSV"), (".parquet", "Parquet"), (".json", "JSON"))
     }
