@@ -6,12 +6,7 @@ import pytest
 from rich.console import Console
 from rich.text import Text
 
-from fedeas.cli.display import (
-    comparison_table,
-    runs_tables,
-    states_table,
-)
-from fedeas.cli.fitting import FittedTable, output
+from fedeas.cli.display import FittedTable, comparison_table, output, runs_tables, states_table
 from fedeas.config import RunConfig
 from fedeas.core.errors import InputError
 from fedeas.planning.policies import FullBalance, Uniform

@@ -12,7 +12,7 @@ import pytest
 from fedeas import FedEAS
 from fedeas.core.errors import InputError, RunError
 from fedeas.federation.run import identified
-from fedeas.runs import pack_runs, reading
+from fedeas.runs import pack_runs, packed
 from fedeas.runs.store import RunStore, read_run, sound_runs
 from reproduction import claims
 from reproduction import reproduction as making
@@ -366,7 +366,7 @@ def test_a_second_call_repeats_no_run_reads_each_once_and_builds_each_table_once
         built[sheet.title] += 1
         return fill(sheet, found)
 
-    monkeypatch.setattr(reading, "sound_runs", counting_read)
+    monkeypatch.setattr(packed, "sound_runs", counting_read)
     monkeypatch.setattr(making, "fill", counting_fill)
     monkeypatch.setattr(style, "FORMATS", ())  # drawing takes most of the time
     call("all", *places(everything), "--keep")

@@ -15,10 +15,9 @@ from rich.console import Console
 from rich.table import Table
 
 from fedeas.calls.running import config_from, with_settings
-from fedeas.cli.display import foreign_text
-from fedeas.cli.fitting import output
+from fedeas.cli.display import foreign_text, output
 from fedeas.cli.options import DataRoot, Device, Strict
-from fedeas.cli.progress import announce, duration, every, live_bar, progress
+from fedeas.cli.progress import announce, duration, every, progress, steps_shown
 from fedeas.core.deadline import Deadline
 from fedeas.core.errors import FedEASError, InputError
 from fedeas.core.files import make_folder, write_bytes
@@ -33,7 +32,9 @@ if TYPE_CHECKING:
     from fedeas.generators.quality.classifier import Classifier
 
 
-generator = typer.Typer(no_args_is_help=True, help="Train class-conditional generators and judge their images.")
+generator = typer.Typer(
+    name="generator", no_args_is_help=True, help="Train class-conditional generators and judge their images."
+)
 
 Dataset = Annotated[str, typer.Argument(help="digits, cifar10, cifar100, fashion-mnist, hub:, folder:, npz:.")]
 PLAIN_SECONDS = 15.0  # between lines of progress without a terminal
@@ -96,7 +97,7 @@ def train(
         _say_how_long(trainer.forecast(), trainer.updates, 60 * minutes, preset)
         if preset == "quick" and data.shape[0] > 1:
             print(SHORT_FOR_COLOURS, file=sys.stderr, flush=True)
-    with _shown(trainer.updates) as show:
+    with _shown() as show:
         look = show if trainer.device.type == "cpu" else _announcing(show)
         grid = _grid_every(folder / "grid.png", grid_minutes, str(trainer.device))
         limit = minutes or float("inf")
@@ -348,22 +349,11 @@ def _grid_every(path: Path, minutes: float, device: str) -> Callable[[Weights], 
 
 
 @contextmanager
-def _shown(updates: int) -> Iterator[Callable[[Any], None]]:
-    """Show progress: a live line on a terminal, else a plain line every `PLAIN_SECONDS`."""
-    console = Console()
-    if not console.is_terminal:
-        is_due = every(PLAIN_SECONDS)
+def _shown() -> Iterator[Callable[[Any], None]]:
+    with steps_shown(Console(), PLAIN_SECONDS, transient=False) as tell:
 
         def show(now: Any) -> None:
-            if is_due():
-                print(f"update {now.update:,} of {now.updates:,}  {_in_words(now)}", flush=True)
+            pace = f"{now.images_per_second:,.0f} images/s  {now.seconds / 60:.1f} min"
+            tell(now.update, now.updates, f"updates  loss {now.loss:.4f}  {pace}")
 
         yield show
-        return
-    with live_bar(console, transient=False) as bar:
-        task = bar.add_task("training", total=updates)
-        yield lambda now: bar.update(task, completed=now.update, description=_in_words(now))
-
-
-def _in_words(now: Any) -> str:
-    return f"loss {now.loss:.4f}  {now.images_per_second:,.0f} images/s  {now.seconds / 60:.1f} min"

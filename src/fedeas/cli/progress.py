@@ -55,6 +55,23 @@ def live_bar(console: Console, transient: bool = True, disable: bool = False) ->
     return Progress(*columns, console=console, transient=transient, disable=disable)
 
 
+@contextmanager
+def steps_shown(console: Console, seconds: float, transient: bool = True) -> Iterator[Callable[[int, int, str], None]]:
+    """Show how much is done of how much, with a text: a live line in a terminal, else a line every few `seconds`."""
+    if not console.is_terminal:
+        is_due = every(seconds)
+
+        def say(done: int, of: int, text: str) -> None:
+            if is_due():
+                print(f"{done:,} of {of:,} {text}", file=console.file, flush=True)
+
+        yield say
+        return
+    with live_bar(console, transient) as bar:
+        task = bar.add_task("")
+        yield lambda done, of, text: bar.update(task, completed=done, total=of, description=text)
+
+
 def every(seconds: float) -> Callable[[], bool]:
     """Return a function that is True at most once every `seconds`, and not at once."""
     last = time.monotonic()

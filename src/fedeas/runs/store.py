@@ -144,7 +144,10 @@ class Run:
         path, packed = self.path / ROUNDS, self.path / PACKED_ROUNDS
         if path.exists() or not packed.exists():
             return path, (read_bytes(path) if path.exists() else b"").split(b"\n")[:-1]
-        return packed, _unzipped_lines(packed)
+        try:
+            return packed, gzip.decompress(read_bytes(packed)).split(b"\n")[:-1]
+        except (OSError, EOFError, zlib.error) as error:
+            raise damaged(packed, error, REMEDY) from None
 
     def _check_order(self, path: Path, records: list[Record], expected: int) -> None:
         """Refuse records with a gap, and fewer records than were written."""
@@ -190,10 +193,20 @@ class Run:
         self.environment(), self.generator(), self.rounds(), self.noted_images()
         if self.finished and (problem := summary_problem(self.summary())):
             raise damaged(self.path / "summary.json", problem, REMEDY)
-        if not self.finished and self.checkpoint.exists():
-            _check_length(self.checkpoint)
         if self.has_allocation:
             self.allocation()
+        if self.finished or not self.checkpoint.exists():
+            return
+        try:
+            with self.checkpoint.open("rb") as file:  # its length is compared with its header; its tensors are not read
+                header, start = read_header(file)
+                ends = [entry["data_offsets"][1] for name, entry in header.items() if name != METADATA]
+                if file.seek(0, os.SEEK_END) != start + max(ends, default=0):
+                    raise ValueError("its length differs from what its header says")
+        except OSError as error:
+            raise unreadable(self.checkpoint, error) from None
+        except (ValueError, TypeError, LookupError, RecursionError) as error:
+            raise damaged(self.checkpoint, error, "remove this file to start the run again") from None
 
     def append_round(self, record: Record) -> None:
         """Add the line of a round."""
@@ -327,28 +340,6 @@ def sound_runs(paths: Iterable[Path], check: Callable[[Run], object] = Run.check
         else:
             found.append(run)
     return found
-
-
-def _check_length(checkpoint: Path) -> None:
-    """Refuse a checkpoint that is shorter or longer than its header says; its tensors are not read."""
-    try:
-        with checkpoint.open("rb") as file:
-            header, start = read_header(file)
-            ends = [entry["data_offsets"][1] for name, entry in header.items() if name != METADATA]
-            if file.seek(0, os.SEEK_END) != start + max(ends, default=0):
-                raise ValueError("its length differs from what its header says")
-    except OSError as error:
-        raise unreadable(checkpoint, error) from None
-    except (ValueError, TypeError, LookupError, RecursionError) as error:
-        raise damaged(checkpoint, error, "remove this file to start the run again") from None
-
-
-def _unzipped_lines(path: Path) -> list[bytes]:
-    """The complete lines of a file that gzip compressed."""
-    try:
-        return gzip.decompress(read_bytes(path)).split(b"\n")[:-1]
-    except (OSError, EOFError, zlib.error) as error:
-        raise damaged(path, error, REMEDY) from None
 
 
 def trained(record: Record) -> list[int]:

@@ -15,7 +15,7 @@ from fedeas.planning import scores
 from fedeas.runs import pack_runs, read_runs
 from fedeas.runs.store import RunStore
 from fedeas.views.report import write_report
-from fedeas.views.report.breakdown import client_accuracy
+from fedeas.views.report.methods import client_accuracy
 
 COUNTS = LabelCounts([[30, 2], [4, 25], [9, 9]])
 TOTALS = {"no-generation": 0, "full-balance": 49}  # any other policy of these tests has the budget
