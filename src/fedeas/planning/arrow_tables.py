@@ -53,9 +53,7 @@ Counted = tuple[Any, list[Any] | None, list[Any]]
 
 
 class ArrowTable:
-    """A table in memory."""
-
-    table: pa.Table
+    """A table in memory, and how counts are read from it."""
 
     def __init__(self, table: pa.Table) -> None:
         self.table = table
@@ -69,7 +67,7 @@ class ArrowTable:
             raise InputError(f"has two columns named {twice!r}; rename one (is the header row missing?)")
 
     def columns(self) -> list[Column]:
-        """What its columns are called, and what they hold."""
+        """The columns, with their names and what they hold."""
         return [Column(each.name, is_text(each.type), is_number(each.type), partial(self._head, each.name))
                 for each in self.schema]  # fmt: skip
 
@@ -81,7 +79,7 @@ class ArrowTable:
         return self.table.column(name)[:HEAD_ROWS]
 
     def read(self, names: Sequence[str], texts: Collection[str | None] = (), counts: Collection[str] = ()) -> pa.Table:
-        """Some columns; `texts` are those of names, which are wanted as they are written."""
+        """Some columns. The columns in `texts` hold names, and those in `counts` hold counts."""
         return self.table.select(names)
 
     def wide(self, layout: Layout) -> tuple[Any, Any]:
@@ -170,7 +168,7 @@ class CsvFile(ArrowTable):
         return csv.ReadOptions(encoding=self.encoding, skip_rows=self.lines_before_header, **options)
 
     def read(self, names: Sequence[str], texts: Collection[str | None] = (), counts: Collection[str] = ()) -> pa.Table:
-        """Some columns; those of names as they are written, and of counts without ambiguous points.
+        """Some columns. Names are given as they are written, and counts with ambiguous points are refused.
 
         pyarrow takes 007 for the number 7, and NA for a missing value. So columns of names that it takes for something
         else than text, or in which it misses values, are read again. Numbers stay numbers, and are sorted as such, if

@@ -107,7 +107,7 @@ class BetaCurve:
 
     def _running_sums(self, power: int = 1, kind: type = np.int64) -> IntArray:
         """The sums of the first 0, 1, ... sorted counts of each client."""
-        sums = np.zeros((len(self._sorted), self.counts.num_classes + 1), dtype=kind)
+        sums: IntArray = np.zeros((len(self._sorted), self.counts.num_classes + 1), dtype=kind)
 
         def add(rows: slice) -> None:
             np.cumsum(self._sorted[rows].astype(kind, copy=False) ** power, axis=1, out=sums[rows, 1:])

@@ -286,9 +286,9 @@ class LabelCounts(NamedTable):
         def fill(rows: slice) -> None:
             n = self.n[rows]
             try:
-                n_log_n = _n_log_n().take(n)  # for small counts a table is faster than the logarithm
+                n_log_n: FloatArray = _n_log_n().take(n)  # for small counts a table is faster than the logarithm
             except IndexError:
-                n_log_n = n * np.log(np.maximum(n, 1))
+                n_log_n = np.asarray(n * np.log(np.maximum(n, 1)))
             entropy[rows] = np.log(self.sizes[rows]) - n_log_n.sum(axis=1) / self.sizes[rows]
 
         for_row_blocks(fill, *self.n.shape)

@@ -138,7 +138,7 @@ def concentration(counts: Table, allocation: Planned | None = None) -> Concentra
     """
     parts = client_imbalance(counts)
     order = np.argsort(-parts, kind="stable")
-    spent = np.zeros(len(parts)) if allocation is None else allocation.per_client
+    spent = np.zeros(len(parts)) if allocation is None else allocation.per_client.astype(np.float64)
     # Of nothing, every share is 0.
     imbalance, budget = (np.cumsum(values[order]) / (values.sum() or np.inf) for values in (parts, spent))
     return Concentration(order, imbalance, budget)

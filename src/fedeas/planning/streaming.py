@@ -235,7 +235,7 @@ def _fill_by_gain(parts: ReadParts, fleet: Fleet, policy: Greedy | Optimal) -> P
     def is_open(curves: Waterfill, samples: IntArray) -> BoolArray:
         if is_greedy:
             return next_gain(curves, samples) >= low
-        return samples != (curves.best_at(low) if low > 0 else curves.demand)
+        return np.asarray(samples != (curves.best_at(low) if low > 0 else curves.demand))
 
     opened, counts, settled, first_row = [], [], 0, 0
     for part in parts():

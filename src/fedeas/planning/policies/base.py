@@ -72,7 +72,7 @@ class Policy(Described):
             table = as_counts(counts)
             return checked_allocation(self, allocate(self, table), table)
 
-        cls.allocate = checked  # type: ignore[method-assign,assignment]
+        cls.allocate = checked  # type: ignore[method-assign]
 
     def allocate(self, counts: LabelCounts) -> Allocation:
         """How many synthetic samples each client generates of each class."""
@@ -177,13 +177,13 @@ class Spread(Budgeted):
     def in_parts(self, parts: ReadParts) -> Placer:
         """Count the pairs, and give each its part; refuse if there are none."""
         total, before = samples_in(self.budget, parts()), 0
-        pairs = sum(np.count_nonzero(self.receives(part.n)) for part in parts())
+        pairs = sum(int(np.count_nonzero(self.receives(part.n))) for part in parts())
         self.check_pairs(total, pairs)
 
         def place(part: LabelCounts) -> IntArray:
             nonlocal before
             receiving = self.receives(part.n)
-            here = np.count_nonzero(receiving)
+            here = int(np.count_nonzero(receiving))
             samples = np.zeros_like(part.n)
             np.place(samples, receiving, spread_evenly(total, pairs, before, here))
             before += here

@@ -85,8 +85,8 @@ class DivergenceCurves:
         """The samples that raise each client's classes to its level."""
         return np.asarray(np.maximum(self.share * level[:, None] - self.have, 0.0))
 
-    def level_at(self, price: float) -> FloatArray:
-        """The level up to which each client's samples are worth the price: 1/y - 1/(T y + R) = price / p_k."""
+    def samples_at(self, price: float) -> FloatArray:
+        """The samples whose gain is above the price: up to the level y at which 1/y - 1/(T y + R) = price / p_k."""
         own = price / self.weights
         gains = self._stage_gains > own[:, None]
         stage = np.maximum(gains.sum(axis=1), 1) - 1
@@ -94,7 +94,7 @@ class DivergenceCurves:
         share, rest, first = self.raised_shares[stage], self.untouched[clients, stage], self.levels[clients, stage]
         linear = 1 - share + own * rest
         level = 2 * rest / (linear + np.sqrt(linear**2 + 4 * own * share * rest))
-        return np.asarray(np.maximum(level, first))
+        return self.at_level(np.maximum(level, first))
 
     def matched(self, more: float = 0.0) -> FloatArray:
         """The samples that balance every client, and about `more` for each beyond."""
@@ -104,10 +104,6 @@ class DivergenceCurves:
     def highest_price(self) -> float:
         """The gain of the first sample of the client to which it is worth most."""
         return float((self._stage_gains[:, 0] * self.weights).max())
-
-    def samples_at(self, price: float) -> FloatArray:
-        """The samples whose gain is above the price."""
-        return self.at_level(self.level_at(price))
 
     @cached_property
     def _stage_gains(self) -> FloatArray:
