@@ -11,8 +11,8 @@ import numpy as np
 from fedeas.core.arrays import IntArray
 from fedeas.core.errors import InputError
 from fedeas.core.foreign_text import in_one_form
+from fedeas.data.dataset import Dataset
 from fedeas.data.partition import Partition
-from fedeas.data.sources import Dataset
 from fedeas.planning.columns import Column
 from fedeas.planning.tables import read_columns
 from fedeas.planning.tables.formats import format_of

@@ -14,7 +14,7 @@ from fedeas.core.arrays import IntArray
 from fedeas.core.errors import InputError
 from fedeas.core.files import PathLike
 from fedeas.data.client import ClientData
-from fedeas.data.sources import Dataset
+from fedeas.data.dataset import Dataset
 from fedeas.federation.engines.base import Engine
 from fedeas.federation.parts import Parts
 from fedeas.federation.pool_size import check_pool_size

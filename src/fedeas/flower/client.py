@@ -33,8 +33,9 @@ from fedeas.core.own_code import installed
 from fedeas.core.records import read_arrays, read_record, write_arrays, write_record
 from fedeas.core.spec import own_code_in
 from fedeas.data.client import ClientData, Normaliser
+from fedeas.data.dataset import Dataset
 from fedeas.data.one_part import as_in_run, load_own, misleading_label
-from fedeas.data.sources import Dataset, load_dataset
+from fedeas.data.sources import load_dataset
 from fedeas.federation.checkpoint import load_checkpoint, save_checkpoint
 from fedeas.federation.clients import ready_generator
 from fedeas.federation.engines.base import Task
