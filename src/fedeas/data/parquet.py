@@ -14,7 +14,7 @@ import numpy as np
 
 from fedeas.core.arrays import IntArray
 from fedeas.core.errors import InputError
-from fedeas.core.records import checked_file
+from fedeas.core.records import checked_file, unreadable
 from fedeas.data.cache import Decoded, Encoded, fingerprint, load_decoded
 from fedeas.data.checks import check_parts, checked_classes, checked_labels, notes_on_repeated, numbers_upto
 from fedeas.data.dataset import Dataset, Part
@@ -67,8 +67,7 @@ def _reading(path: Path) -> Iterator[None]:
     try:
         yield
     except (pa.ArrowException, OSError, ValueError, KeyError) as error:
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise InputError(f"{path}: cannot be read as Parquet ({reason}); fetch it again") from None
+        raise unreadable(path, error, " as Parquet", "fetch it again") from None
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from fedeas.core.errors import InputError
 from fedeas.core.files import PathLike
 from fedeas.core.own_code import failed, find_callable, installed
+from fedeas.core.records import reason_of
 from fedeas.core.spec import own_code_named, read_call
 from fedeas.core.streams import stream_seed
 from fedeas.core.tensor_files import read_tensors
@@ -147,8 +148,7 @@ def torchvision_weights(name: str = "resnet18") -> dict[str, Tensor]:
     try:
         return dict(models.ResNet18_Weights.IMAGENET1K_V1.get_state_dict(progress=False))
     except (OSError, RuntimeError) as error:
-        reason = str(error).partition("\n")[0]
-        raise InputError(f"torchvision cannot get its weights ({reason}); {OTHER_START}") from None
+        raise InputError(f"torchvision cannot get its weights ({reason_of(error)}); {OTHER_START}") from None
 
 
 def _load(model: Model, tensors: Mapping[str, Tensor], place: str) -> None:
