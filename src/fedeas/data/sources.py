@@ -35,6 +35,9 @@ DIGITS_TEST_SHARE = 0.2
 
 Source = NpzSource | FolderSource | ParquetSource
 
+SOURCES: dict[str, type[Source]] = {"folder": FolderSource, "npz": NpzSource, "parquet": ParquetSource}
+"""What reads each kind of place; the same kinds as `fedeas.data.names.PLACES`."""
+
 
 def load_dataset(name: str, root: PathLike | None = None) -> Dataset:
     """Load the dataset of this name, which is one of `NAMES`.
@@ -58,11 +61,9 @@ def load_dataset(name: str, root: PathLike | None = None) -> Dataset:
 def source_of(name: str, root: PathLike | None) -> Source:
     """Where the images of a dataset are, if it is neither digits nor a user's own function."""
     kind, _, place = name.partition(":")
-    if kind == "npz":
-        return NpzSource(name, Path(place))
-    if kind == "folder":
-        return FolderSource(name, Path(place))
-    return ParquetSource(name, Path(place) if kind == "parquet" else _hub_folder(name, root))
+    if kind in SOURCES:
+        return SOURCES[kind](name, Path(place))
+    return ParquetSource(name, _hub_folder(name, root))
 
 
 def _hub_folder(name: str, root: PathLike | None) -> Path:
