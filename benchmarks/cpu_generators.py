@@ -18,7 +18,8 @@ import torch
 from measure import save
 from torch.nn import functional
 
-from fedeas.data.sources import Dataset, load_dataset
+from fedeas.data.dataset import Dataset
+from fedeas.data.sources import load_dataset
 from fedeas.generators.base import image_index
 from fedeas.generators.diffusion.presets import preset
 from fedeas.generators.diffusion.sampling import DiffusionGenerator

@@ -943,8 +943,14 @@ NPZ_FAULTS = {
         {"test_images": TEST[:, :, 1:]},
         "npz: training images are 3 x 5 x 4, test images 3 x 4 x 4; bring all",
     ),
-    "too few labels": ({"labels": LABELS[1:]}, "npz: 11 images but 10 labels in the training part$"),
-    "too few images": ({"test_images": TEST[1:]}, "npz: 3 images but 4 labels in the test part$"),
+    "too few labels": (
+        {"labels": LABELS[1:]},
+        "npz: 11 images but 10 labels in the training part; there must be one for each$",
+    ),
+    "too few images": (
+        {"test_images": TEST[1:]},
+        "npz: 3 images but 4 labels in the test part; there must be one for each$",
+    ),
     "label out of range": (
         {"test_labels": [0, 1, 2, 3]},
         "npz: test_labels: row 4 has label 3, but labels must be from 0 to 2$",

@@ -13,7 +13,8 @@ import torch
 from fedeas import FedEAS, InputError
 from fedeas.config import RunConfig, load_config
 from fedeas.core.errors import RunError
-from fedeas.data.sources import Dataset, load_dataset
+from fedeas.data.dataset import Dataset
+from fedeas.data.sources import load_dataset
 from fedeas.federation import run as running
 from fedeas.federation.checkpoint import Saver, load_checkpoint, save_checkpoint
 from fedeas.federation.run import environment, execute, identified

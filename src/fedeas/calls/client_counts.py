@@ -17,8 +17,8 @@ from fedeas.config.run import RunConfig
 from fedeas.core.errors import InputError
 from fedeas.core.records import array_names, checked_file
 from fedeas.data.names import is_place
+from fedeas.data.npz import NPZ_NAMES
 from fedeas.data.partition import Partition
-from fedeas.data.sources import NPZ_NAMES
 from fedeas.federation.split import split_of
 from fedeas.planning.columns import ColumnNames
 from fedeas.planning.counts import LabelCounts

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from fedeas.core.errors import InputError
 from fedeas.core.files import make_folder, written_whole
+from fedeas.core.records import reason_of
 from fedeas.core.weight_files import GENERATOR, SUFFIX, fetched_folder, is_name, named_file, weights_digest
 
 HUB = "hub:"
@@ -21,11 +22,8 @@ def explained(what: str, remedy: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:  # errors of network, hub and disk have many unrelated types
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise InputError(
-            f"{what} cannot be fetched from the Hugging Face Hub ({reason}); "
-            f"check the name and the network, or {remedy}"
-        ) from None
+        fact = f"{what} cannot be fetched from the Hugging Face Hub ({reason_of(error)})"
+        raise InputError(f"{fact}; check the name and the network, or {remedy}") from None
 
 
 def get_weights(source: str, name: str | None = None) -> Path:

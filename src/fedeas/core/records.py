@@ -94,11 +94,11 @@ def read_bytes(path: PathLike) -> bytes:
         raise unreadable(path, error) from None
 
 
-def unreadable(path: PathLike, error: Exception) -> InputError:
-    """The error for a file that is not there or cannot be read."""
+def unreadable(path: PathLike, error: Exception, form: str = "", remedy: str = "") -> InputError:
+    """The error for a file that is not there or cannot be read; `form` is what it should be, such as " as Parquet"."""
     if isinstance(error, FileNotFoundError):
         return InputError(f"{path}: no such file")
-    return InputError(f"{path}: cannot be read ({reason_of(error)})")
+    return InputError(f"{path}: cannot be read{form} ({reason_of(error)}){remedy and f'; {remedy}'}")
 
 
 def damaged(path: PathLike, reason: object, remedy: str) -> InputError:
@@ -108,7 +108,7 @@ def damaged(path: PathLike, reason: object, remedy: str) -> InputError:
 
 def reason_of(error: object) -> str:
     """The first line of an error's message."""
-    return str(getattr(error, "strerror", None) or str(error).partition("\n")[0] or type(error).__name__)
+    return str(getattr(error, "strerror", None) or str(error).strip().partition("\n")[0] or type(error).__name__)
 
 
 def write_record(path: PathLike, content: Mapping[str, Any]) -> None:

@@ -74,15 +74,6 @@ Encoded = ImageSet[Pictures]
 Decoded = ImageSet[ByteArray]
 
 
-class _DecodingJob(NamedTuple):
-    """The range of images that one process decodes, and the file of the array that it writes to."""
-
-    pictures: Pictures
-    target: Path
-    start: int
-    stop: int
-
-
 class _ColourError(Exception):
     """A colour image after images that were all grey."""
 
@@ -193,17 +184,18 @@ def _write_images(folder: Path, encoded: Encoded, shape: tuple[int, ...]) -> Non
         open_memmap(target, mode="w+", dtype=np.uint8, shape=(count, *shape))
         workers = cores() if count >= PARALLEL_FROM else 1
         edges = [count * worker // workers for worker in range(workers + 1)]
-        jobs = [_DecodingJob(pictures, target, start, stop) for start, stop in pairwise(edges)]
+        jobs = [(pictures, target, start, stop) for start, stop in pairwise(edges)]
         if workers == 1:
-            _fill(*jobs)
+            _fill(*jobs[0])
         else:
             with ThreadPoolExecutor(workers) as pool:
                 list(pool.map(_fill_in_process, jobs))  # raises the error of the first job that failed
 
 
-def _fill(job: _DecodingJob) -> None:
-    array = open_memmap(job.target, mode="r+")
-    for row, (place, pixels) in enumerate(decode(job.pictures.read(job.start, job.stop)), job.start):
+def _fill(pictures: Pictures, target: Path, start: int, stop: int) -> None:
+    """Decode the images from `start` up to `stop` into the array of a file."""
+    array = open_memmap(target, mode="r+")
+    for row, (place, pixels) in enumerate(decode(pictures.read(start, stop)), start):
         if pixels.shape[1:] != array.shape[2:]:
             sizes = ["{1} x {0}".format(*shape) for shape in (pixels.shape[1:], array.shape[2:])]
             raise InputError(
@@ -214,7 +206,7 @@ def _fill(job: _DecodingJob) -> None:
         array[row] = pixels  # a grey image among colour images is repeated in each channel
 
 
-def _fill_in_process(job: _DecodingJob) -> None:
+def _fill_in_process(job: tuple[Pictures, Path, int, int]) -> None:
     """Decode in a separate process: for small images Python code dominates, so that threads gain little.
 
     `multiprocessing` is not used: it would run the caller's script again unless that is guarded.
@@ -234,7 +226,7 @@ def _serve() -> None:
     """The main function of the process: read a job from standard input, write the error or None to standard output."""
     found = None
     try:
-        _fill(pickle.load(sys.stdin.buffer))
+        _fill(*pickle.load(sys.stdin.buffer))
     except (InputError, _ColourError) as error:
         found = error
     pickle.dump(found, sys.stdout.buffer)

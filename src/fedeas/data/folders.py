@@ -10,14 +10,20 @@ Without a test part a share of each class (of each client) is set aside for test
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
+from fedeas.core.arrays import frozen_integers
 from fedeas.core.errors import InputError
 from fedeas.core.foreign_text import in_one_form
 from fedeas.core.records import checked_file, read_bytes
+from fedeas.data.cache import Decoded, Encoded, fingerprint, load_decoded
+from fedeas.data.checks import check_parts, notes_on_repeated
+from fedeas.data.dataset import Dataset, Part
 
 TEST_NAMES = ("test", "validation", "valid", "val")  # the first one that exists is the test part
 IMAGE_SUFFIXES = {".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".pgm", ".ppm"}
@@ -47,35 +53,70 @@ class ImageFiles:
             yield str(path), read_bytes(path)
 
 
-@dataclass(frozen=True)
-class ImageTree:
+class ImageTree(NamedTuple):
     """The images of a folder; each lies in a folder of its class, which may lie in a folder of its client."""
 
-    base: Path
     train: tuple[Path, ...]
     test: tuple[Path, ...]
     classes: tuple[str, ...]
     clients: tuple[str, ...] | None
     """The client folders of the training part, in order; None if there are none."""
     test_is_set_aside: bool
-    notes: tuple[str, ...] = ()
+    notes: tuple[str, ...]
     """What a user should know."""
 
-    @property
-    def owners(self) -> list[int] | None:
-        """The client of each training image."""
-        if self.clients is None:
-            return None
-        number = {name: row for row, name in enumerate(self.clients)}
-        return [number[name_of(path.parent.parent)] for path in self.train]
 
-    def labels(self, part: Sequence[Path]) -> list[int]:
-        """The class of each image."""
-        return labels_of(part, self.classes)
+@dataclass(frozen=True)
+class FolderSource:
+    """A dataset's folder of images."""
 
-    def names(self, part: Sequence[Path]) -> tuple[str, ...]:
-        """The paths below the folder."""
-        return tuple(path.relative_to(self.base).as_posix() for path in part)
+    name: str
+    base: Path
+
+    def whole(self) -> Dataset:
+        """Both parts; without a test part, a share of each class is for testing."""
+        base, tree = self.base, find_images(self.base)
+
+        def read() -> Encoded:
+            labels, test_labels = (frozen_integers(labels_of(part, tree.classes)) for part in (tree.train, tree.test))
+            check_parts(str(base), labels, test_labels, tree.classes)
+            return Encoded(ImageFiles(tree.train), labels, ImageFiles(tree.test), test_labels, tree.classes)
+
+        # The folder's path belongs to its identity, since files of two folders can agree in names, sizes and times.
+        # Its classes do, too, since a class without images has no file; so does which images are for testing.
+        train, test = (tuple(path.relative_to(base).as_posix() for path in part) for part in (tree.train, tree.test))
+        aside = [test] if tree.test_is_set_aside else []
+        identity = json.dumps([str(base.resolve()), tree.classes, *aside])
+        decoded = load_decoded(self.name, fingerprint(identity, base, [*tree.train, *tree.test]), read)
+        clients, owners = tree.clients, None
+        if clients is not None:
+            number = {name: row for row, name in enumerate(clients)}
+            owners = frozen_integers([number[name_of(path.parent.parent)] for path in tree.train])
+        return Dataset(
+            self.name,
+            *decoded.parts,
+            clients=clients,
+            owners=owners,
+            sample_names=train,
+            test_names=test,
+            notes=(*tree.notes, *notes_on_repeated(decoded.repeated, len(tree.test))),
+        )
+
+    def part(self, part: Part) -> Decoded:
+        """One part alone, in the place of the training part."""
+        images, classes = find_part(self.base, ("train",) if part == "train" else TEST_NAMES)
+        labels = frozen_integers(labels_of(images, classes))
+        encoded = Encoded(ImageFiles(images), labels, ImageFiles(()), labels[:0], classes)
+        identity = json.dumps([str(self.base.resolve()), classes, "one part"])
+        return load_decoded(self.name, fingerprint(identity, self.base, images), lambda: encoded)
+
+    def has_training_part(self) -> bool:
+        """Whether there is a folder of training images."""
+        return (self.base / "train").is_dir()
+
+    def has_class_names(self) -> bool:
+        """True: folders have names."""
+        return True
 
 
 def find_images(base: Path) -> ImageTree:
@@ -96,13 +137,13 @@ def find_images(base: Path) -> ImageTree:
         train, test = _set_aside(base, files)
         whose = "class" if clients is None else "client's images of each class"
         note = f"no test part: {len(test):,} of {len(files):,} images, a fifth of each {whose}, are for testing"
-        return ImageTree(base, train, test, classes, clients, True, (note, *_unused(base, images, unread, files)))
+        return ImageTree(train, test, classes, clients, True, (note, *_unused(base, images, unread, files)))
     test, test_depth = _images_of(base, base / test_name, images)
     unknown = sorted({*_class_names(base / test_name, test_depth)} - {*classes})
     if unknown:
         raise InputError(f"{base / test_name}: class {unknown[0]!r} is not in train; add it there or remove it here")
     notes = tuple(_unused(base, images, unread, [*files, *test]))
-    return ImageTree(base, files, test, classes, clients, False, notes)
+    return ImageTree(files, test, classes, clients, False, notes)
 
 
 def name_of(folder: Path) -> str:

@@ -14,9 +14,10 @@ import numpy as np
 
 from fedeas.core.arrays import IntArray
 from fedeas.core.errors import InputError
-from fedeas.core.records import checked_file
-from fedeas.data.cache import Encoded
-from fedeas.data.checks import checked_classes, checked_labels, numbers_upto
+from fedeas.core.records import checked_file, unreadable
+from fedeas.data.cache import Decoded, Encoded, fingerprint, load_decoded
+from fedeas.data.checks import check_parts, checked_classes, checked_labels, notes_on_repeated, numbers_upto
+from fedeas.data.dataset import Dataset, Part
 from fedeas.data.folders import TEST_NAMES
 
 IMAGE_COLUMNS = ("img", "image")
@@ -39,29 +40,23 @@ class ParquetColumn:
         return sum(self.rows)
 
     def read(self, start: int, stop: int) -> Iterator[tuple[str, bytes]]:
-        """The place of each image, for messages, and its bytes."""
-        first = 0
+        """The place of each image, for messages, and its bytes; reads only the row groups that hold them."""
+        import pyarrow.parquet as pq
+
         for path, rows in zip(self.paths, self.rows, strict=True):
-            for row, data in _column_values(path, self.column, start - first, stop - first):
-                yield f"{path}: row {row + 1:,}", data or b""
-            first += rows
-
-
-def _column_values(path: Path, column: str, start: int, stop: int) -> Iterator[tuple[int, bytes | None]]:
-    """Rows from `start` up to `stop` of one file; reads only the row groups that hold them."""
-    import pyarrow.parquet as pq
-
-    with _reading(path):
-        file = pq.ParquetFile(path)
-        sizes = np.array([file.metadata.row_group(group).num_rows for group in range(file.num_row_groups)], np.int64)
-        ends = np.cumsum(sizes)
-        groups = np.flatnonzero((ends > start) & (ends - sizes < stop)).tolist()
-        row = int((ends - sizes)[groups[0]]) if groups else 0
-        for batch in file.iter_batches(BATCH_ROWS, row_groups=groups, columns=[column]) if groups else ():
-            for data in batch.column(column).field("bytes").to_pylist():
-                if start <= row < stop:
-                    yield row, data
-                row += 1
+            with _reading(path):
+                file = pq.ParquetFile(path)
+                sizes = np.array([file.metadata.row_group(each).num_rows for each in range(file.num_row_groups)], int)
+                ends = np.cumsum(sizes)
+                groups = np.flatnonzero((ends > start) & (ends - sizes < stop)).tolist()
+                row = int((ends - sizes)[groups[0]]) if groups else 0
+                batches = file.iter_batches(BATCH_ROWS, row_groups=groups, columns=[self.column]) if groups else ()
+                for batch in batches:
+                    for data in batch.column(self.column).field("bytes").to_pylist():
+                        if start <= row < stop:
+                            yield f"{path}: row {row + 1:,}", data or b""
+                        row += 1
+            start, stop = start - rows, stop - rows
 
 
 @contextmanager
@@ -72,8 +67,80 @@ def _reading(path: Path) -> Iterator[None]:
     try:
         yield
     except (pa.ArrowException, OSError, ValueError, KeyError) as error:
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise InputError(f"{path}: cannot be read as Parquet ({reason}); fetch it again") from None
+        raise unreadable(path, error, " as Parquet", "fetch it again") from None
+
+
+@dataclass(frozen=True)
+class ParquetSource:
+    """A dataset's folder of Parquet files, or one file if it holds one part."""
+
+    name: str
+    base: Path
+
+    def whole(self) -> Dataset:
+        """Both parts."""
+        base = self.base
+        if not base.is_dir():
+            raise InputError(f"{base}: no such folder; give one that holds train-*.parquet and test-*.parquet")
+        found = sorted(base.rglob("*.parquet"))
+        train, test = split_files(base, found, "train"), files_for_testing(base, found)
+        if not train or not test:
+            missing = "test" if train else "train"
+            announced = f"{missing}-00000-of-00001.parquet"
+            raise InputError(f"{base}: no {missing} split; there must be a file such as {announced}")
+
+        def read() -> Encoded:
+            encoded = read_parquet(train, test)
+            check_parts(str(base), encoded.labels, encoded.test_labels, encoded.classes)
+            return encoded
+
+        decoded = load_decoded(self.name, fingerprint(self.name, base, [*train, *test]), read)
+        return Dataset(self.name, *decoded.parts, notes=notes_on_repeated(decoded.repeated, len(decoded.test_labels)))
+
+    def part(self, part: Part) -> Decoded:
+        """One part alone, in the place of the training part."""
+        folder, files = self._files(part)
+
+        def read() -> Encoded:
+            encoded = read_parquet(files, [])
+            if not len(encoded.labels):
+                raise InputError(f"{self.base}: holds no images; add some")
+            return encoded
+
+        return load_decoded(self.name, fingerprint(f"{folder.resolve()} one part", folder, files), read)
+
+    def has_training_part(self) -> bool:
+        """Whether there are files of a training part."""
+        return bool(split_files(*self._all_files(), "train"))
+
+    def has_class_names(self) -> bool:
+        """Whether the classes have names, and not numbers alone."""
+        _, (first, *_) = self._files("train")
+        schema, features = _schema(first)
+        return _class_names(features, _label_column(schema, features, first), first) is not None
+
+    def _files(self, part: Part) -> tuple[Path, list[Path]]:
+        """A folder and its Parquet files of one part; all of them if neither files nor folders are named for parts."""
+        folder, found = self._all_files()
+        files = split_files(folder, found, part) if part == "train" else files_for_testing(folder, found)
+        if files:
+            return folder, files
+        if len(found) == 1:
+            names_parts = any(split_files(folder, found, each) for each in ("train", *TEST_NAMES))
+        else:  # also in a way that is not read, such as training-0.parquet
+            words = (word for path in found for word in path.relative_to(folder).parts)
+            names_parts = any(word.lower().startswith(("train", "test", "val")) for word in words)
+        if names_parts or not found:
+            remedy = f"give them names such as {part}-0.parquet"
+            raise InputError(f"{self.base}: no Parquet files of a {part} part; {remedy}")
+        return folder, found
+
+    def _all_files(self) -> tuple[Path, list[Path]]:
+        """A folder and the Parquet files below it; for one file, its own folder."""
+        base = self.base
+        if not base.exists():
+            raise InputError(f"{base}: no such file or folder")
+        return (base, sorted(base.rglob("*.parquet"))) if base.is_dir() else (base.parent, [base])
 
 
 def split_files(base: Path, found: Sequence[Path], split: str) -> list[Path]:
@@ -111,12 +178,6 @@ def read_parquet(train: list[Path], test: list[Path]) -> Encoded:
     classes = classes or numbers_upto(labels)
     test_pictures, test_labels = _read_split(test, image, label, classes)
     return Encoded(pictures, labels, test_pictures, test_labels, classes)
-
-
-def has_class_names(path: Path) -> bool:
-    """Whether a file names its classes; otherwise it has their numbers alone."""
-    schema, features = _schema(path)
-    return _class_names(features, _label_column(schema, features, path), path) is not None
 
 
 def _schema(path: Path) -> tuple[Any, Features]:

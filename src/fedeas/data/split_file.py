@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -11,8 +11,8 @@ import numpy as np
 from fedeas.core.arrays import IntArray
 from fedeas.core.errors import InputError
 from fedeas.core.foreign_text import in_one_form
-from fedeas.data.partition import Partition
-from fedeas.data.sources import Dataset
+from fedeas.data.dataset import Dataset
+from fedeas.data.partition import Partition, Recipe
 from fedeas.planning.columns import Column
 from fedeas.planning.tables import format_of, read_columns
 
@@ -52,46 +52,32 @@ def _saved(path: str, dataset: Dataset) -> tuple[Partition, Notes]:
 
 def _table(path: str, dataset: Dataset) -> tuple[Partition, Notes]:
     columns = read_columns(path)
-    client, sample = _columns(path, columns)
-    try:
-        rows, for_testing = _rows(columns[sample], dataset)
-    except InputError as error:
-        raise InputError(f"{path}: {error}") from None
-    names, owners = np.unique(np.array(columns[client]), return_inverse=True)
-    places = np.array(rows)
-    indices = tuple(places[(owners == number) & (places >= 0)] for number in range(names.size))
-    split = Partition(
-        indices,
-        tuple(part[:0] for part in indices),
-        dataset.labels,
-        dataset.num_classes,
-        {"scheme": "file", "file": path, "clients": names.size},
-        tuple(map(str, names.tolist())),
-    )
-    return split, tuple(_notes(path, split, for_testing, dataset))
-
-
-def _notes(path: str, split: Partition, for_testing: int, dataset: Dataset) -> Iterator[str]:
-    if for_testing:
-        yield f"{path}: {for_testing:,} rows name test images, which go to no client"
-    unnamed = dataset.labels.size - sum(part.size for part in split.indices)
-    if unnamed:
-        yield f"{path}: {unnamed:,} of {dataset.labels.size:,} training samples are not named and go to no client"
-
-
-def _columns(path: str, columns: dict[str, list[Any]]) -> tuple[str, str]:
-    """The column of clients and the column of samples."""
     heads = [Column(name) for name in columns]
-    clients = [head.name for head in heads if head.names_clients()]
-    samples = [head.name for head in heads if head.names_samples()]
+    clients = [columns[head.name] for head in heads if head.names_clients()]
+    samples = [columns[head.name] for head in heads if head.names_samples()]
     if len(clients) != 1 or len(samples) != 1:
         what = "client" if len(clients) != 1 else "sample"
         raise InputError(f"{path}: needs one column client and one column sample; rename the {what} column")
-    return clients[0], samples[0]
+    try:
+        rows = _rows(samples[0], dataset)
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from None
+    names, owners = np.unique(np.array(clients[0]), return_inverse=True)
+    places = np.array(rows)
+    indices = tuple(places[(owners == number) & (places >= 0)] for number in range(names.size))
+    recipe = {"scheme": "file", "file": path, "clients": names.size}
+    split = _of_training_parts(indices, dataset, recipe, tuple(map(str, names.tolist())))
+    notes = []
+    if for_testing := rows.count(-1):
+        notes.append(f"{path}: {for_testing:,} rows name test images, which go to no client")
+    if unnamed := dataset.labels.size - (len(rows) - for_testing):
+        given = f"{unnamed:,} of {dataset.labels.size:,} training samples"
+        notes.append(f"{path}: {given} are not named and go to no client")
+    return split, tuple(notes)
 
 
-def _rows(samples: Sequence[Any], dataset: Dataset) -> tuple[list[int], int]:
-    """The training sample of each row, -1 for a test image, and how many of those there are."""
+def _rows(samples: Sequence[Any], dataset: Dataset) -> list[int]:
+    """The training sample of each row, -1 for a test image."""
     if not samples:
         raise InputError("has no rows; name at least one sample")
     place, testing = _places(samples, dataset)
@@ -108,7 +94,7 @@ def _rows(samples: Sequence[Any], dataset: Dataset) -> tuple[list[int], int]:
                 f": {sample!r} is in row {seen[number] + 1:,}, too; give each sample to one client", row=row
             )
         found.append(number)
-    return found, found.count(-1)
+    return found
 
 
 def _places(samples: Sequence[Any], dataset: Dataset) -> tuple[dict[Any, int], set[Any]]:
@@ -138,5 +124,12 @@ def natural_split(dataset: Dataset) -> Partition:
     owners: IntArray = dataset.owners
     indices = tuple(np.flatnonzero(owners == number) for number in range(len(dataset.clients)))
     recipe = {"scheme": "natural", "clients": len(indices)}
+    return _of_training_parts(indices, dataset, recipe, dataset.clients)
+
+
+def _of_training_parts(
+    indices: tuple[IntArray, ...], dataset: Dataset, recipe: Recipe, clients: tuple[str, ...]
+) -> Partition:
+    """The partition of a dataset whose clients hold no test samples."""
     nothing = tuple(part[:0] for part in indices)
-    return Partition(indices, nothing, dataset.labels, dataset.num_classes, recipe, dataset.clients)
+    return Partition(indices, nothing, dataset.labels, dataset.num_classes, recipe, clients)

@@ -13,7 +13,7 @@ from fedeas.config.run import RunConfig
 from fedeas.core.arrays import IntArray
 from fedeas.core.errors import InputError
 from fedeas.core.files import PathLike
-from fedeas.data.sources import Dataset
+from fedeas.data.dataset import Dataset
 from fedeas.federation.engines.base import Engine
 from fedeas.federation.generator_stage import GeneratorStage, OnStage
 from fedeas.federation.parts import Parts

@@ -25,8 +25,9 @@ from fedeas.core.provenance import Seen, data_digest
 from fedeas.core.tensor_files import write_tensors
 from fedeas.core.weight_files import IMAGENET_STEM, PRETRAINED, SUFFIX, description, folder_for_new, name_of_dataset
 from fedeas.data.client import Normaliser
+from fedeas.data.dataset import Dataset
 from fedeas.data.names import checked_name
-from fedeas.data.sources import Dataset, load_dataset
+from fedeas.data.sources import load_dataset
 from fedeas.federation.backend import BackendFor
 from fedeas.federation.checkpoint import load_checkpoint
 from fedeas.federation.metrics import Evaluation

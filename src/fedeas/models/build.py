@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import cast
 
 import torch
@@ -12,6 +13,7 @@ from torch import Tensor, nn
 from fedeas.core.errors import InputError
 from fedeas.core.files import PathLike
 from fedeas.core.own_code import failed, find_callable, installed
+from fedeas.core.records import reason_of
 from fedeas.core.spec import own_code_named, read_call
 from fedeas.core.streams import stream_seed
 from fedeas.core.tensor_files import read_tensors
@@ -24,7 +26,11 @@ from fedeas.models.small import SmallCNN
 Model = ResNet18 | SmallCNN | Projected
 Shape = tuple[int, int, int]
 
-MODELS = ("resnet18", "small-cnn")
+MODELS: dict[str, Callable[[Shape, int, Stem, Norm | None], Model]] = {
+    "resnet18": ResNet18.build,
+    "small-cnn": SmallCNN.build,
+}
+"""How each model is built, by name."""
 OTHER_START = "or set model.weights=cifar100-imagenet-stem (make it with `fedeas pretrain cifar100 --stem imagenet`)"
 PHOTO_SIDE = 16
 """Images with a side of this many pixels or more suit a ResNet-18; smaller ones suit the small network."""
@@ -74,14 +80,8 @@ def build_model(
     # Weights are drawn on the CPU, so that they are the same on every device; random states of GPUs do not change.
     with torch.random.fork_rng(devices=[]), torch.device("cpu"):
         torch.default_generator.manual_seed(stream_seed("model", seed))
-        if name == "resnet18":
-            model: Model = ResNet18(shape[0], num_classes, stem, norm or "batch")
-        elif name == "small-cnn":
-            if stem != "3x3":
-                raise InputError(f"small-cnn has no stem to choose; leave out stem={stem!r}")
-            model = SmallCNN(shape[0], num_classes, norm or "none")
-        else:
-            model = own_model(name, shape, num_classes, stem, norm)
+        make = MODELS.get(name) or partial(own_model, name)
+        model = make(shape, num_classes, stem, norm)
     if weights:
         path = model_weights(weights)
         if path is not None and not str(path).endswith(SUFFIX):
@@ -147,8 +147,7 @@ def torchvision_weights(name: str = "resnet18") -> dict[str, Tensor]:
     try:
         return dict(models.ResNet18_Weights.IMAGENET1K_V1.get_state_dict(progress=False))
     except (OSError, RuntimeError) as error:
-        reason = str(error).partition("\n")[0]
-        raise InputError(f"torchvision cannot get its weights ({reason}); {OTHER_START}") from None
+        raise InputError(f"torchvision cannot get its weights ({reason_of(error)}); {OTHER_START}") from None
 
 
 def _load(model: Model, tensors: Mapping[str, Tensor], place: str) -> None:

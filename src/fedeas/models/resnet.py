@@ -66,6 +66,11 @@ class ResNet18(nn.Module):
         self.fc = nn.Linear(WIDTHS[3], num_classes)
         self.apply(_initialise)
 
+    @staticmethod
+    def build(shape: tuple[int, int, int], num_classes: int, stem: Stem, norm: Norm | None) -> ResNet18:
+        """The model for images of this shape, with the settings of a config."""
+        return ResNet18(shape[0], num_classes, stem, norm or "batch")
+
     @property
     def head(self) -> nn.Linear:
         """The last layer, under the name that all models share."""

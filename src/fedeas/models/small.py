@@ -5,6 +5,7 @@ from __future__ import annotations
 from torch import Tensor, nn
 from torch.nn import functional
 
+from fedeas.core.errors import InputError
 from fedeas.models.layers import Conv, Norm, norm_layer, norm_relu
 
 GRID = 4
@@ -37,6 +38,13 @@ class SmallCNN(nn.Module):
             nn.init.kaiming_normal_(layer.weight, nonlinearity="relu")
             if layer.bias is not None:
                 nn.init.zeros_(layer.bias)
+
+    @staticmethod
+    def build(shape: tuple[int, int, int], num_classes: int, stem: str, norm: Norm | None) -> SmallCNN:
+        """The model for images of this shape, with the settings of a config."""
+        if stem != "3x3":
+            raise InputError(f"small-cnn has no stem to choose; leave out stem={stem!r}")
+        return SmallCNN(shape[0], num_classes, norm or "none")
 
     def features(self, x: Tensor) -> Tensor:
         """The input of the head: (B, 48)."""
