@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Literal
 
 from fedeas import InputError, RunPlan
@@ -155,6 +155,7 @@ class Study:
         )
 
 
+@cache
 def study(
     profile: str,
     protocol: Protocol = "paper",

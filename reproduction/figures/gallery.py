@@ -28,7 +28,7 @@ from reproduction.figures.runs import (
     removal_figure,
 )  # fmt: skip
 from reproduction.figures.style import DPI, new_figure, save_all
-from reproduction.methods import FEDAVG, FEDEAS, FULL_BALANCE, POLICIES, UNIFORM, Method, at_one_budget
+from reproduction.methods import FEDAVG, FEDEAS, FULL_BALANCE, POLICIES, UNIFORM, Method, with_total
 from reproduction.profiles import HEADLINE
 from reproduction.published import EXAMPLE, Setting, published, setting
 from reproduction.reproduction import Reproduction, Tell, made_folder
@@ -140,7 +140,7 @@ def _spots(where: Setting, results: Results) -> Iterator[Spot]:
     printed = {method: published().printed(method.name, where) for method in (*POLICIES, FULL_BALANCE)}
     for beta, even, ours in zip(sweep.beta, sweep.uniform, sweep.fedeas, strict=True) if where.id == EXAMPLE else ():
         budget = FedEAS(float(beta)).spec
-        budgets[beta] = [replace(UNIFORM, policy=at_one_budget("uniform", budget)), replace(FEDEAS, policy=budget)]
+        budgets[beta] = [replace(UNIFORM, policy=with_total("uniform", budget)), replace(FEDEAS, policy=budget)]
         printed |= dict(zip(budgets[beta], (even, ours), strict=True))
     budgets[usual] = [method for method in POLICIES if method != FEDAVG]
     places = [(f"β = {beta}", method) for beta in sorted(budgets) for method in budgets[beta]]
