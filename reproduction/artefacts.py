@@ -11,10 +11,9 @@ from fedeas.config import RunConfig
 from reproduction import results as measures
 from reproduction.beyond import sheets_in
 from reproduction.methods import ABLATION, FEDAVG, FEDEAS, FULL_BALANCE, METHODS, POLICIES, UNIFORM, Method, with_total
-from reproduction.profiles import HEADLINE, MAIN
 from reproduction.published import EXAMPLE, Setting, published, setting
 from reproduction.results import Measure
-from reproduction.studies import Study
+from reproduction.studies import HEADLINE, MAIN, Study
 from reproduction.tables import NOT_REACHED, Cell, Rows, Sheet, generated, imbalance_removed, minus, placed
 
 

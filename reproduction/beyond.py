@@ -11,10 +11,9 @@ import numpy as np
 from fedeas import FedEAS
 from fedeas.config import RunConfig
 from reproduction.methods import FEDAVG, FEDEAS, Method, with_total
-from reproduction.profiles import HELD_OUT
 from reproduction.published import Setting
 from reproduction.results import accuracy, final, steps
-from reproduction.studies import Study, plan_of
+from reproduction.studies import HELD_OUT, Study, plan_of
 from reproduction.tables import Cell, Rows, Sheet, generated, imbalance_removed, minus, placed
 
 BALANCED = "balanced-softmax"

@@ -12,10 +12,9 @@ from typing import NamedTuple
 from fedeas.runs import Difference, Verdict
 from reproduction.beyond import ASIDE, BALANCED_TITLE, LARGEST, WHOLE, Comparison, comparisons_in
 from reproduction.methods import FEDAVG, FEDEAS
-from reproduction.profiles import PROFILES
 from reproduction.published import Setting
 from reproduction.results import Results, gain, steps
-from reproduction.studies import PROTOCOLS, Protocol, Study, study
+from reproduction.studies import PROFILES, PROTOCOLS, Protocol, Study, study
 from reproduction.text import listed, markdown_table, signed
 from reproduction.tried import ranked_in
 

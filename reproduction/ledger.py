@@ -14,10 +14,9 @@ from fedeas import FedEAS
 from fedeas.runs import Difference, Measured, Verdict, paired_difference
 from reproduction import results as measures
 from reproduction.methods import FEDAVG, FEDEAS, FULL_BALANCE, METHODS, MISSING_ONLY, POLICIES, UNIFORM, Method
-from reproduction.profiles import HEADLINE
 from reproduction.published import EXAMPLE, Setting, published, setting
 from reproduction.results import Measure, Results
-from reproduction.studies import PROTOCOLS, Protocol, Study, plan_of, study
+from reproduction.studies import HEADLINE, PROTOCOLS, Protocol, Study, plan_of, study
 from reproduction.tables import NOT_RUN
 from reproduction.text import fixed, listed, markdown_table, signed
 
