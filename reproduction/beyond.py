@@ -16,6 +16,7 @@ from reproduction.results import accuracy, final, steps
 from reproduction.studies import HELD_OUT, Study, plan_of
 from reproduction.tables import Cell, Rows, Sheet, generated, imbalance_removed, minus, placed
 
+EQUAL_STEPS = "equal steps"
 BALANCED = "balanced-softmax"
 BALANCED_TITLE = "balanced softmax"
 SHARED = "shared(of={generator})"
@@ -96,6 +97,11 @@ class Comparison(NamedTuple):
     beta: float
     equal_steps: bool
     runs: Mapping[str, RunConfig]
+
+    @property
+    def name(self) -> str:
+        """The budget, and whether steps are equal."""
+        return f"beta = {self.beta:g}" + f", {EQUAL_STEPS}" * self.equal_steps
 
 
 def comparisons_in(study: Study, where: Setting) -> list[Comparison]:
