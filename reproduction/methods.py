@@ -57,18 +57,18 @@ class Method:
         return re.sub(r"[^a-z0-9.]+", "-", re.sub("(budget|distinct)=", "", "-".join(words)).lower()).strip("-")
 
 
-def at_one_budget(policy: str, budget: str = BUDGET) -> str:
+def with_total(policy: str, budget: str = BUDGET) -> str:
     """The policy with the total of another, by default of the profile's plan.
 
-    >>> at_one_budget("uniform", "fedeas(beta=8)")
+    >>> with_total("uniform", "fedeas(beta=8)")
     'uniform(budget=fedeas(beta=8))'
     """
     return f"{policy}(budget={budget})"
 
 
 FEDAVG = Method("FedAvg")
-UNIFORM = Method("Uniform", policy=at_one_budget("uniform"))
-MISSING_ONLY = Method("Missing-only", policy=at_one_budget("missing-only"))
+UNIFORM = Method("Uniform", policy=with_total("uniform"))
+MISSING_ONLY = Method("Missing-only", policy=with_total("missing-only"))
 FULL_BALANCE = Method("Full-Balance", policy="full-balance")
 FEDEAS = Method("FedEAS", policy=BUDGET)
 SCAFFOLD = Method("SCAFFOLD", "scaffold")
@@ -82,8 +82,8 @@ METHODS = {
 }  # fmt: skip
 """The rows of the main table, by name."""
 
-GREEDY = Method("Greedy", policy=at_one_budget("greedy"))
-OPTIMAL = Method("Optimal", policy=at_one_budget("optimal"))
+GREEDY = Method("Greedy", policy=with_total("greedy"))
+OPTIMAL = Method("Optimal", policy=with_total("optimal"))
 POLICIES = (FEDAVG, UNIFORM, MISSING_ONLY, FEDEAS, GREEDY, OPTIMAL)
 """The policies that are compared at equal budget, beyond the paper."""
 

@@ -22,11 +22,10 @@ from reproduction.command import main
 from reproduction.figures import style
 from reproduction.figures.gallery import curves_at_equal_budget
 from reproduction.methods import FEDAVG, FEDEAS, METHODS
-from reproduction.profiles import PROFILES
 from reproduction.published import setting
 from reproduction.reproduction import Places, Reproduction, carry_out, stays_here
 from reproduction.results import Results
-from reproduction.studies import study
+from reproduction.studies import PROFILES, study
 from reproduction.tables import comma_separated, fill
 
 SMOKE = study("smoke")
