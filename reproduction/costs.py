@@ -38,8 +38,7 @@ class Estimate:
 def estimate(configs: Sequence[RunConfig]) -> Estimate:
     """The cost of these runs together, each on the engine of its config; each image is generated once."""
     images = _images(configs)
-    total = sum(images.values())
-    known, seconds = dict[RunConfig, float | None](), len(configs) * speeds()["start"]
+    total, known, seconds = sum(images.values()), dict[RunConfig, float | None](), len(configs) * speeds()["start"]
     for config in configs:
         of_engine = speeds()["training"].get(config.engine.name, {}).get(config.engine.precision, {})
         if not of_engine:
@@ -59,7 +58,7 @@ def seconds_of_all(first_step: float, configs: Sequence[RunConfig]) -> float:
 
     All seeds count as seed 0, whose partition is known: it would take long to draw one for each.
     """
-    plain = [config.model_copy(update={"seed": 0}) for config in configs]
+    plain = (config.model_copy(update={"seed": 0}) for config in configs)
     return first_step * sum(steps_of_a_round(config) * config.rounds.total for config in plain)
 
 
@@ -76,9 +75,8 @@ def _images(configs: Sequence[RunConfig]) -> dict[tuple[str, str], int]:
     most: dict[tuple[str, str], NDArray[np.int64]] = {}
     for config in configs:
         key, made = (plan_of(config).made_by, config.data.dataset), plan_of(config).made
-        before = most.get(key, np.zeros_like(made))
-        wider = np.zeros((max(len(before), len(made)), made.shape[1]), dtype=np.int64)
-        wider[: len(before)] = before
+        wider = most.get(key, np.zeros_like(made))
+        wider = np.pad(wider, ((0, max(0, len(made) - len(wider))), (0, 0)))
         wider[: len(made)] = np.maximum(wider[: len(made)], made)
         most[key] = wider
     return {bank: int(table.sum()) for bank, table in most.items()}
@@ -93,8 +91,7 @@ def _trained(config: RunConfig) -> float:
 
 def _samples(config: RunConfig) -> NDArray[np.int64]:
     """Number of samples that each client trains on."""
-    plan = plan_of(config)
-    return plan.counts.sizes + plan.per_client
+    return plan_of(config).counts.sizes + plan_of(config).per_client
 
 
 def _name(spec: str) -> str:
@@ -145,8 +142,7 @@ def _rows_with_less(chosen: Study, results: Results) -> Iterator[list[str]]:
     base = largest.runs[FEDEAS.title]
     for compared in smaller:
         pool = compared.runs[WHOLE]
-        betas = ((base, largest.beta), (pool, compared.beta))
-        made = [f"{plan_of(run).distinct:,} at beta = {beta:g}" for run, beta in betas]
+        made = [f"{plan_of(run).distinct:,} at {at.name}" for run, at in ((base, largest), (pool, compared))]
         work = [mean(values) for run in (pool, base) if (values := results.known([run], steps).values())]
         times = f"{work[0] / work[1]:.1f} times" if len(work) == 2 else ""
         gained = mean_cell(Difference.of([*results.known([pool, base], gain).values()]))

@@ -17,10 +17,9 @@ from reproduction.ledger import (
     ledger_markdown,
 )
 from reproduction.methods import FEDAVG, FEDEAS, FULL_BALANCE, GREEDY, METHODS, MISSING_ONLY, SCAFFOLD, UNIFORM, Method
-from reproduction.profiles import HEADLINE
 from reproduction.published import EXAMPLE, published, setting
 from reproduction.results import Results
-from reproduction.studies import plan_of, study, with_seeds
+from reproduction.studies import HEADLINE, plan_of, study, with_seeds
 
 HERE = setting(HEADLINE)
 STEPS = (-0.002, 0.0, 0.003)  # of three seeds
