@@ -12,17 +12,7 @@ from typing import NamedTuple
 from scipy.special import bdtr
 
 from fedeas.runs import Difference, Verdict
-from reproduction.beyond import (
-    BALANCED_TITLE,
-    CEILING,
-    DISJOINT,
-    EQUAL_STEPS,
-    GAUSSIAN,
-    GENERATED,
-    LARGEST,
-    REAL,
-    WHOLE,
-)
+from reproduction.beyond import BALANCED_TITLE, CONTRASTS, EQUAL_STEPS, LARGEST, POOL, SIDE, WHOLE, Contrast
 from reproduction.findings import ALLOCATIONS, BALANCED, LEGEND, NOTHING, POOLS, Compared, Findings, marked
 from reproduction.methods import FEDAVG, FEDEAS
 from reproduction.results import mean_of
@@ -40,7 +30,7 @@ class Question(NamedTuple):
     if_higher: str
 
 
-FITTING = ("Pool to the mean", LARGEST)  # the pools that are just large enough for every client
+FITTING = (POOL, LARGEST)  # the pools that are just large enough for every client
 QUESTIONS = (
     Question(
         "If each client has its own images: is an allocation needed, not equal numbers?", ("Uniform",), "Yes", "No"
@@ -299,19 +289,6 @@ def sign_test(values: Sequence[float]) -> float:
     """The two-sided p-value of the signs, if both were equally likely; zeros do not count."""
     above, below = (sum(sign * value > 0 for value in values) for sign in (1, -1))
     return min(1.0, 2 * float(bdtr(min(above, below), above + below, 0.5)))
-
-
-Contrast = tuple[str, str]
-"""The method with a choice, and the one without it."""
-
-POOL = "Pool to the mean"
-CONTRASTS: tuple[Contrast, ...] = (
-    *((f"{title}, {BALANCED_TITLE}", title) for title in (FEDAVG.title, FEDEAS.title, "KL", POOL)),
-    *((WHOLE, POOL), (LARGEST, POOL), (CEILING, FEDEAS.title)),
-)
-SIDE: tuple[Contrast, ...] = ((DISJOINT, FEDEAS.title), (WHOLE, DISJOINT), (DISJOINT, GAUSSIAN), (REAL, GENERATED))
-"""What other images do to FedEAS, in single experiments. Shown at each budget, because the budget decides how many
-images repeat."""
 
 
 def contrast_in(found: Findings, contrast: Contrast) -> Difference | None:

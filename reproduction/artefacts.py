@@ -74,8 +74,9 @@ def sweep_sheet(study: Study) -> Sheet:
     where, sweep = setting(EXAMPLE), published().beta_sweep
     base = study.config(where, FEDAVG)
 
-    def gains(run: RunConfig, numbers: Sequence[Decimal]) -> Iterator[Cell]:
-        level, gain, efficiency = map(study.printed, numbers)
+    def gains(run: RunConfig, name: str, place: int | None = None) -> Iterator[Cell]:
+        printed = [sweep[key] if place is None else sweep[key][place] for key in (name, f"{name}_gain", f"{name}_eta")]
+        level, gain, efficiency = map(study.printed, printed)
         yield _accuracy(run, level)
         yield Cell((run, base), measures.gain, gain, compares=True)
         yield Cell((run, base), measures.efficiency, efficiency, 3)
@@ -85,17 +86,13 @@ def sweep_sheet(study: Study) -> Sheet:
         budget = FedEAS(float(beta)).spec
         own = study.config(where, Method(f"FedEAS {beta}", policy=budget))
         even = study.config(where, Method(f"Uniform {beta}", policy=with_total("uniform", budget)))
-        ours = (sweep.fedeas, sweep.fedeas_gain, sweep.fedeas_eta)
-        uniform = (sweep.uniform, sweep.uniform_gain, sweep.uniform_eta)
-        both = (*gains(own, [row[place] for row in ours]), *gains(even, [row[place] for row in uniform]))
-        rows[f"FedEAS, beta = {beta}"] = (placed(own, study.printed(sweep.total[place])), *both)
+        total = placed(own, study.printed(sweep.total[place]))
+        rows[f"FedEAS, beta = {beta}"] = (total, *gains(own, "fedeas", place), *gains(even, "uniform", place))
     full = study.config(where, FULL_BALANCE)
     most = placed(full, study.printed(sweep.full_balance_total))
-    numbers = (sweep.full_balance, sweep.full_balance_gain, sweep.full_balance_eta)
-    rows["Full-Balance"] = (most, *gains(full, numbers), *[None] * 3)
+    rows["Full-Balance"] = (most, *gains(full, "full_balance"), *[None] * 3)
     rows["FedAvg"] = (None, _accuracy(base, study.printed(sweep.fedavg)), *[None] * 5)
-    level = study.level
-    columns = ("samples", level, "gain", "eta", f"Uniform, {level}", "Uniform gain", "Uniform eta")
+    columns = ("samples", study.level, "gain", "eta", f"Uniform, {study.level}", "Uniform gain", "Uniform eta")
     note = "Uniform generates as many images as FedEAS. Gain: points above FedAvg. Eta: gain for each thousand images."
     return Sheet(study.heading("Budget sweep", where), columns, rows, note=note)
 
@@ -108,8 +105,7 @@ def ablation_sheet(study: Study) -> Sheet:
         config = study.config(where, Method(title, policy=policy.spec))
         rows[title] = (placed(config, study.printed(total)), _accuracy(config, study.printed(level)))
     note = "The paper states beta = 8 for all three rows. Its totals follow from the values of beta shown here."
-    columns = ("samples", study.level)
-    return Sheet(study.heading("Budget factors", where), columns, rows, note=note)
+    return Sheet(study.heading("Budget factors", where), ("samples", study.level), rows, note=note)
 
 
 def gamma_sheet(study: Study) -> Sheet:
@@ -323,7 +319,7 @@ ARTEFACTS = [
 
 BEYOND = "policies, losses and shared pools with as many images as FedEAS"
 EXPERIMENTS = [  # of our own, which ``all`` leaves out
-    Artefact("beyond", BEYOND, lambda study: [each for where in study.beyond for each in sheets_in(study, where)]),
+    Artefact("beyond", BEYOND, lambda study: [each for where in study.beyond for each in sheets_in(study, where)])
 ]
 
 

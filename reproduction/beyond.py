@@ -39,8 +39,20 @@ ASIDE = {
 """Methods that answer side questions, with a note for each: they are run and shown, but not among the planned
 comparisons, which verdicts and advice rest on."""
 
+POOL = "Pool to the mean"
 WHOLE = "Pool to the mean, whole budget"
 LARGEST = "Pool to the largest class"
+
+Contrast = tuple[str, str]
+"""The method with a choice, and the one without it."""
+
+CONTRASTS: tuple[Contrast, ...] = (
+    *((f"{title}, {BALANCED_TITLE}", title) for title in (FEDAVG.title, FEDEAS.title, "KL", POOL)),
+    *((WHOLE, POOL), (LARGEST, POOL), (CEILING, FEDEAS.title)),
+)
+SIDE: tuple[Contrast, ...] = ((DISJOINT, FEDEAS.title), (WHOLE, DISJOINT), (DISJOINT, GAUSSIAN), (REAL, GENERATED))
+"""What other images do to FedEAS, in single experiments. Shown at each budget, because the budget decides how many
+images repeat."""
 
 
 def methods_at(study: Study, where: Setting, beta: float) -> dict[str, Method]:
@@ -48,7 +60,7 @@ def methods_at(study: Study, where: Setting, beta: float) -> dict[str, Method]:
     budget = FedEAS(beta).spec
     ours = replace(FEDEAS, policy=budget)
     kl = Method("KL", policy=with_total("kl", budget))
-    pool = Method("Pool to the mean", policy=f"pool(distinct={budget})", generator=SHARED)
+    pool = Method(POOL, policy=f"pool(distinct={budget})", generator=SHARED)
     plan, images = (plan_of(study.config(where, method)) for method in (pool, ours))
     # With other images it shows what is lost because images are generated, or because real ones repeat.
     others = {GENERATED: "{generator}", REAL: HELD_OUT} if study.protocol == "clean" else {}
@@ -78,16 +90,14 @@ def _balanced(method: Method) -> Method:
     return replace(method, title=f"{method.title}, {BALANCED_TITLE}", loss=BALANCED)
 
 
-EVERYWHERE = frozenset(
-    {"FedAvg", "FedEAS", "Uniform", "Greedy", "KL", "Pool to the mean", WHOLE, f"FedEAS, {BALANCED_TITLE}"}
-)
+EVERYWHERE = frozenset({"FedAvg", "FedEAS", "Uniform", "Greedy", "KL", POOL, WHOLE, f"FedEAS, {BALANCED_TITLE}"})
 """The methods that are compared in all settings; the others are compared in the first one alone."""
 
-POOLS_CONTROL = frozenset({"FedEAS", "Pool to the mean", WHOLE, LARGEST})
+POOLS_CONTROL = frozenset({"FedEAS", POOL, WHOLE, LARGEST})
 """The methods that are also compared at equal work: clients of a pool have more images, and so take more steps."""
 
 CONTROL = POOLS_CONTROL | {"FedAvg", "KL"}  # the methods that are compared so in the first setting
-BALANCED_CONTROL = frozenset(f"{title}, {BALANCED_TITLE}" for title in ("FedAvg", "FedEAS", "KL", "Pool to the mean"))
+BALANCED_CONTROL = frozenset(f"{title}, {BALANCED_TITLE}" for title in ("FedAvg", "FedEAS", "KL", POOL))
 """The methods that are compared so at the middle budget alone."""
 
 

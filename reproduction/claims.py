@@ -81,9 +81,9 @@ def count_claims(slow: bool = False) -> list[Claim]:
     for name in ("uniform", "fedeas"):
         names = [f"{name}, beta={beta}" for beta in sweep.beta]
         efficiencies[:0] = zip(names, sweep[name], sweep[f"{name}_eta"], made, strict=True)
-    for where, level, eta, total in efficiencies:  # from the paper's accuracies and our totals
+    for says, level, eta, total in efficiencies:  # from the paper's accuracies and our totals
         ours = fedeas.accuracy_per_thousand(float(level - sweep.fedavg), total)
-        claims.append(Claim("Efficiency eta, accuracies as printed", where, "supplement F", eta, ours))
+        claims.append(Claim("Efficiency eta, accuracies as printed", says, "supplement F", eta, ours))
     letter, literal = iter(recorded().as_printed), FedEAS(float(totals.beta), fill="all")
     for where, number in _cells(totals.fedeas):  # the totals of Eq. (gen) as printed, which the tables do not follow
         why = "" if next(letter) == number else "the tables fill only classes below the client's mean"

@@ -20,11 +20,11 @@ from reproduction.answers import advice_markdown, answers_markdown, contrasts_ma
 from reproduction.artefacts import ARTEFACTS, EXPERIMENTS, artefacts
 from reproduction.claims import Status, claims_markdown, count_claims
 from reproduction.costs import economies_markdown, speeds
-from reproduction.findings import all_findings, findings_markdown, findings_of, protocols_compared
+from reproduction.findings import all_findings, findings_markdown, findings_of
 from reproduction.ledger import View, headline, ledger_markdown
 from reproduction.reproduction import RESULTS, RUNS, Places, Reproduction, made_folder, stays_here
 from reproduction.results import Results
-from reproduction.studies import Precision, Protocol, Study, study
+from reproduction.studies import PROTOCOLS, Precision, Protocol, Study, study
 from reproduction.tables import BEST, NOT_RUN, SECOND, Entry, Filled, markdown
 from reproduction.text import listed
 from reproduction.tried import tried_markdown
@@ -138,10 +138,12 @@ def _print_page(name: str, chosen: Study, found: Results, out: Path | None, as_m
     """Print a text, and draw the figure that belongs to it if a folder is given."""
     _print(PAGES[name][1](found, chosen), as_markdown)
     if name == "findings" and not any(each.compared for each in findings_of(chosen, found)):
-        for other in protocols_compared(chosen.profile.name, found):
-            say(f"under protocol {other} methods have been compared: add --protocol {other}")
+        for other in PROTOCOLS if not chosen.profile.held_out else PROTOCOLS[:1]:
+            if any(each.compared for each in findings_of(study(chosen.profile.name, other), found)):
+                say(f"under protocol {other} methods have been compared: add --protocol {other}")
     if out is not None:
-        from reproduction.figures.gallery import PAGE_FIGURES, save_all
+        from reproduction.figures.gallery import PAGE_FIGURES
+        from reproduction.figures.style import save_all
 
         for figure, draw in [PAGE_FIGURES[name]] if name in PAGE_FIGURES else []:
             save_all([(figure, draw(found))], made_folder(out))
@@ -150,7 +152,7 @@ def _print_page(name: str, chosen: Study, found: Results, out: Path | None, as_m
 def _print_tables(done: Reproduction, as_markdown: bool) -> None:
     """Print the tables; if there are several, those without runs share a line."""
     console, tables = output(), done.tables()
-    shown = [table for table in tables if table.is_run or len(tables) == 1]
+    shown = [table for table in tables if table.seeds or len(tables) == 1]
     for table in shown:
         print(markdown(table)) if as_markdown else console.print(filled_table(table))
     if len(shown) < len(tables):

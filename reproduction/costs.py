@@ -58,7 +58,7 @@ def seconds_of_all(first_step: float, configs: Sequence[RunConfig]) -> float:
 
     All seeds count as seed 0, whose partition is known: it would take long to draw one for each.
     """
-    plain = [config.model_copy(update={"seed": 0}) for config in configs]
+    plain = (config.model_copy(update={"seed": 0}) for config in configs)
     return first_step * sum(steps_of_a_round(config) * config.rounds.total for config in plain)
 
 
@@ -142,8 +142,7 @@ def _rows_with_less(chosen: Study, results: Results) -> Iterator[list[str]]:
     base = largest.runs[FEDEAS.title]
     for compared in smaller:
         pool = compared.runs[WHOLE]
-        betas = ((base, largest.beta), (pool, compared.beta))
-        made = [f"{plan_of(run).distinct:,} at beta = {beta:g}" for run, beta in betas]
+        made = [f"{plan_of(run).distinct:,} at {at.name}" for run, at in ((base, largest), (pool, compared))]
         work = [mean(values) for run in (pool, base) if (values := results.known([run], steps).values())]
         times = f"{work[0] / work[1]:.1f} times" if len(work) == 2 else ""
         gained = mean_cell(Difference.of([*results.known([pool, base], gain).values()]))

@@ -10,17 +10,17 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from fedeas.runs import Difference, Verdict
-from reproduction.beyond import ASIDE, BALANCED_TITLE, EQUAL_STEPS, LARGEST, WHOLE, Comparison, comparisons_in
+from reproduction.beyond import ASIDE, BALANCED_TITLE, EQUAL_STEPS, LARGEST, POOL, WHOLE, Comparison, comparisons_in
 from reproduction.methods import FEDAVG, FEDEAS
 from reproduction.published import Setting
 from reproduction.results import Results, gain, steps
-from reproduction.studies import PROFILES, PROTOCOLS, Protocol, Study, study
+from reproduction.studies import Protocol, Study, study
 from reproduction.text import listed, markdown_table, signed
 from reproduction.tried import ranked_in
 
 ALLOCATIONS = {"Uniform": "uniform", "Greedy": "greedy", "KL": "kl"}
 POOLS = {
-    "Pool to the mean": "pool",
+    POOL: "pool",
     WHOLE: "pool with generator=shared(each=budget/classes)",
     LARGEST: "pool(fill=max)",
 }
@@ -143,12 +143,6 @@ def _compared(seeds: int, results: Results, pairs: Iterable[tuple[Comparison, st
 def findings_of(chosen: Study, results: Results) -> list[Findings]:
     """The findings of a study, in each of its settings."""
     return [Findings.of(chosen, results, where) for where in chosen.beyond]
-
-
-def protocols_compared(profile: str, results: Results) -> list[Protocol]:
-    """The protocols under which methods of a profile have been compared."""
-    possible = [each for each in PROTOCOLS if each == "clean" or not PROFILES[profile].held_out]
-    return [each for each in possible if any(found.compared for found in findings_of(study(profile, each), results))]
 
 
 def all_findings(results: Results) -> list[Findings]:

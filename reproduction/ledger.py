@@ -107,8 +107,10 @@ def judge_size(ours: Difference | None, paper: Decimal) -> Finding:
     """Whether our interval contains the paper's number; open if it contains 0 as well."""
     if ours is None:
         return ABSENT
-    shown = {True: Standing.OPEN if ours.verdict is Verdict.UNDECIDED else Standing.AGREES, False: Standing.DIFFERS}
-    return Finding(shown.get(contains(ours, paper), Standing.OPEN), difference_text(ours))
+    inside = contains(ours, paper)
+    is_open = inside is None or (inside and ours.verdict is Verdict.UNDECIDED)
+    standing = Standing.OPEN if is_open else Standing.AGREES if inside else Standing.DIFFERS
+    return Finding(standing, difference_text(ours))
 
 
 def contains(ours: Difference, paper: Decimal) -> bool | None:
@@ -146,15 +148,6 @@ def judge_earlier(one: Mapping[int, float | None], other: Mapping[int, float | N
     rounds = mean(first.values()), mean(second.values())
     evidence = f"round {rounds[0]:.0f} against {rounds[1]:.0f}, a factor of {rounds[1] / rounds[0]:.2f}"
     return judge_direction(later, f"{evidence}; apart by {difference_text(later, 0)}")
-
-
-def judge_factor(ours: Measured | None, paper: Decimal) -> Finding:
-    """Whether our number is within `LEVEL_FACTOR` of the paper's."""
-    if ours is None:
-        return ABSENT
-    times = ours.mean / float(paper)
-    evidence = f"{ours.text(3)} (n={ours.seeds}), {fixed(times, 0 if times > 10 else 2)} times the paper's"
-    return Finding(_share(1 / LEVEL_FACTOR <= times <= LEVEL_FACTOR), evidence)
 
 
 def judge_count(ours: float, paper: Decimal) -> Finding:
@@ -330,8 +323,12 @@ def _about_gamma(view: View) -> Iterator[Statement]:
     """In the one setting in which the paper prints Gamma-hat: its scale depends on how many clients take part."""
     where, printed = setting(EXAMPLE), published().gamma_hat
     level, less = printed.median["fedavg"], printed.reduction["fedeas"]
-    ours = Measured.of([*view.values(where, FEDAVG, measure=measures.gamma_hat).values()])
-    yield "Gamma-hat of FedAvg", where, f"{level:f}", judge_factor(ours, level)
+    found, ours = ABSENT, Measured.of([*view.values(where, FEDAVG, measure=measures.gamma_hat).values()])
+    if ours is not None:
+        times = ours.mean / float(level)
+        evidence = f"{ours.text(3)} (n={ours.seeds}), {fixed(times, 0 if times > 10 else 2)} times the paper's"
+        found = Finding(_share(1 / LEVEL_FACTOR <= times <= LEVEL_FACTOR), evidence)
+    yield "Gamma-hat of FedAvg", where, f"{level:f}", found
     yield _size(view, "FedEAS lowers Gamma-hat by, %", where, less, FEDEAS, FEDAVG, measures.gamma_reduction)
 
 

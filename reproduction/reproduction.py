@@ -30,7 +30,6 @@ Tell = Callable[[str], None]
 
 RUNS, RESULTS = Path("runs"), Path(__file__).parent / "results"
 TIMED = "wall-clock"  # the artefact whose runs must not share images
-CLIENT_STATE = ("scaffold", "moon")
 LEAST_SECONDS = 60.0  # with less time left, no further run is started, unless the one before took less than half of it
 
 
@@ -67,10 +66,8 @@ class RunOutcome(NamedTuple):
     def text(self) -> str:
         """The outcome in one line."""
         name = f"{self.config.label}, seed {self.config.seed}"
-        if self.run is None:
-            return f"{name}: {self.problem}"
-        if not self.run.finished:
-            return f"{name}: paused after round {len(self.run.rounds())}"
+        if self.run is None or not self.run.finished:
+            return f"{name}: {self.problem if self.run is None else f'paused after round {len(self.run.rounds())}'}"
         return f"{name}: accuracy {self.run.summary()['accuracy']:.2%}"
 
 
@@ -141,13 +138,18 @@ class Reproduction:
         if places.keeps:
             made_folder(places.results)
         timed = places.bank is None and TIMED in [each.name for each in self.artefacts] and len(self.artefacts) == 1
-        begun = list[RunConfig]()
+
+        def tell_how_long(first: Any) -> None:
+            seconds = seconds_of_all(first.seconds / max(1, first.rounds) / steps_of_a_round(configs[0]), configs)
+            about = "at most" if first.is_bound else "at least"  # on a CPU only training steps are counted
+            if seconds >= LEAST_SECONDS:
+                images = f"{estimate(configs).images:,} synthetic images come on top"
+                tell(f"{about} about {seconds / 60:,.0f} minutes of training on this machine; {images}")
 
         def execute(config: RunConfig, left: float | None) -> Run:
             # A run that is timed has its own bank, so that it generates all its images.
             bank = places.runs / ".banks" / config.directory if timed else places.bank
-            ahead = None if begun else lambda first: tell_how_long(first, configs, tell)
-            begun.append(config)
+            ahead = tell_how_long if config is configs[0] else None
             with watch(config) if watch else nullcontext() as on_round:
                 return fedeas.run(config, runs=places.runs, bank=bank, minutes=left, on_round=on_round, on_start=ahead)
 
@@ -190,15 +192,6 @@ def split_by_data(configs: Sequence[RunConfig], tell: Tell) -> tuple[list[RunCon
     return able, [RunOutcome(c, None, problems[c.data.dataset]) for c in configs if c.data.dataset in problems]
 
 
-def tell_how_long(first: Any, configs: Sequence[RunConfig], tell: Tell) -> None:
-    """Tell how long these runs will take, from the forecast of the first one, if that is long."""
-    seconds = seconds_of_all(first.seconds / max(1, first.rounds) / steps_of_a_round(configs[0]), configs)
-    about = "at most" if first.is_bound else "at least"  # on a CPU only training steps are counted
-    if seconds >= LEAST_SECONDS:
-        images = f"{estimate(configs).images:,} synthetic images come on top"
-        tell(f"{about} about {seconds / 60:,.0f} minutes of training on this machine; {images}")
-
-
 def carry_out(
     configs: Iterable[RunConfig],
     execute: Callable[[RunConfig, float | None], Run],
@@ -234,4 +227,4 @@ def carry_out(
 
 def stays_here(config: RunConfig) -> bool:
     """Whether a paused run should resume on the same machine: its checkpoint holds large client states."""
-    return config.algorithm.partition("(")[0] in CLIENT_STATE
+    return config.algorithm.partition("(")[0] in ("scaffold", "moon")

@@ -22,6 +22,10 @@ def _percent(key: str) -> Callable[[Record], float]:
     return lambda run: 100 * float(run[key])
 
 
+def _points(key: str) -> Callable[[Record, Record], float]:
+    return lambda run, base: 100 * float(run[key]) - 100 * float(base[key])
+
+
 def _number(key: str) -> Callable[[Record], float | None]:
     return lambda run: None if run[key] is None else float(run[key])  # some runs lack it
 
@@ -29,20 +33,12 @@ def _number(key: str) -> Callable[[Record], float | None]:
 accuracy = _percent("accuracy")  # mean over the window
 final = _percent("final")  # after the last round
 peak = _percent("peak")  # best of all rounds
+gain = _points("accuracy")  # above another run
+peak_gain = _points("peak")
 steps = _number("steps")  # of all clients in all rounds
 images_seen = _number("samples")  # an image counts each time it is seen
 gamma_hat = _number("gamma_hat")  # median dissimilarity of the clients' updates
 rounds_to_threshold = _number("rounds_to_threshold")  # None if it was never reached
-
-
-def gain(run: Record, base: Record) -> float:
-    """Points of accuracy above another run."""
-    return accuracy(run) - accuracy(base)
-
-
-def peak_gain(run: Record, base: Record) -> float:
-    """Points of peak accuracy above another run."""
-    return peak(run) - peak(base)
 
 
 def gain_recovered(run: Record, base: Record, full: Record) -> float | None:

@@ -193,11 +193,9 @@ class Study:
     @property
     def says(self) -> str:
         """A description of what is run."""
-        split = ", a partition of its own for each seed" if self.redraw else ""
-        start = "" if self.profile.dataset else f", {STARTS[self.start].says}"
-        return (
-            f"{self.profile.says} Protocol {self.protocol}, {self.precision or self.profile.precision}{start}{split}."
-        )
+        how = f"Protocol {self.protocol}, {self.precision or self.profile.precision}"
+        how += "" if self.profile.dataset else f", {STARTS[self.start].says}"
+        return f"{self.profile.says} {how}{', a partition of its own for each seed' * self.redraw}."
 
     def title(self, where: Setting) -> str:
         """The title of a setting, as it is run in this study."""
@@ -218,10 +216,9 @@ class Study:
 
     def named(self, title: str) -> str:
         """The title, with the differences between this study and the paper's protocol."""
-        apart = [f"{self.profile.name} profile"] if not self.profile.as_printed else []
-        apart += [f"{self.protocol} protocol"] if self.protocol != "paper" else []
-        apart += [f"start {self.start}"] if self.start != self.profile.start else []
-        apart += ["partitions redrawn"] if self.redraw else []
+        apart = [f"{self.profile.name} profile"] * (not self.profile.as_printed)
+        apart += [f"{self.protocol} protocol"] * (self.protocol != "paper")
+        apart += [f"start {self.start}"] * (self.start != self.profile.start) + ["partitions redrawn"] * self.redraw
         return f"{title} ({', '.join(apart)})" if apart else title
 
     def printed(self, number: Decimal | None) -> Decimal | None:

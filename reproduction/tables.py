@@ -82,9 +82,9 @@ def minus(run: RunConfig, other: RunConfig) -> Cell | None:
     return None if run == other else Cell((run, other), gain, compares=True)
 
 
-@dataclass(frozen=True)
+@dataclass
 class Entry:
-    """A filled cell."""
+    """A filled cell, and its parts as text."""
 
     ours: Measured | None  # if it is None, `absent` says why
     paper: Decimal | None
@@ -94,23 +94,17 @@ class Entry:
     final: Measured | None = None  # the final accuracy, if the cell shows it
     rank: int = 0  # 1 for the best of its column, 2 for the second
 
-    @property
-    def number(self) -> str:
-        """Our mean, or why there is none."""
-        return self.absent if self.ours is None else fixed(self.ours.mean, self.decimals)
-
-    @property
-    def interval(self) -> list[str]:
-        """The 95 % interval of a difference, and what it shows."""
-        if not isinstance(self.ours, Difference) or self.ours.interval is None:
-            return []
-        return [self.ours.range_text(self.decimals), self.ours.verdict]
-
-    @property
-    def deviation(self) -> str:
-        """The deviation over seeds; a difference has its interval instead."""
-        spread = None if self.ours is None or self.interval else self.ours.spread
-        return "" if spread is None else f"± {fixed(spread, self.decimals)}"
+    def __post_init__(self) -> None:
+        ours, paper, decimals = self.ours, self.paper, self.decimals
+        self.number = self.absent if ours is None else fixed(ours.mean, decimals)
+        paired = isinstance(ours, Difference) and ours.interval is not None  # shown with the interval of a difference
+        self.interval = [ours.range_text(decimals), ours.verdict] if isinstance(ours, Difference) and paired else []
+        spread = None if ours is None or paired else ours.spread
+        self.deviation = "" if spread is None else f"± {fixed(spread, decimals)}"
+        self.last = "" if self.final is None else f"final {self.final.text(decimals)}"
+        self.printed = "" if paper is None else f"{paper:,}"
+        apart = None if ours is None or paper is None else ours.mean - float(paper)
+        self.difference = "" if apart is None else signed(apart, decimals)
 
     def brackets(self, count: bool) -> list[str]:
         """The interval and verdict of a difference and, if wanted, the number of seeds."""
@@ -121,22 +115,6 @@ class Entry:
         number = {BEST: best, SECOND: second}.get(self.rank, "{}").format(self.number)
         inside = ", ".join(self.brackets(count))
         return " ".join(filter(None, (number, self.deviation, inside and brackets.format(inside))))
-
-    @property
-    def last(self) -> str:
-        """The final accuracy as text, if the cell shows it."""
-        return "" if self.final is None else f"final {self.final.text(self.decimals)}"
-
-    @property
-    def printed(self) -> str:
-        """The paper's number with its digits."""
-        return "" if self.paper is None else f"{self.paper:,}"
-
-    @property
-    def difference(self) -> str:
-        """Ours minus the paper's, signed."""
-        ours, paper = self.ours, self.paper
-        return "" if ours is None or paper is None else signed(ours.mean - float(paper), self.decimals)
 
 
 @dataclass(frozen=True)
@@ -153,11 +131,6 @@ class Filled:
     def entries(self) -> list[Entry]:
         """All entries, row by row."""
         return [entry for row in self.rows.values() for entry in row if entry is not None]
-
-    @property
-    def is_run(self) -> bool:
-        """Whether any run has filled a cell."""
-        return bool(self.seeds)
 
     @property
     def heads(self) -> list[str]:
@@ -196,7 +169,7 @@ class Filled:
         """The note below the table; before it the number of seeds, unless each entry shows it, and about intervals."""
         (seeds,) = self.seeds if len(self.seeds) == 1 else (0,)
         said = {0: "", 1: "One seed each. "}.get(seeds, f"Mean ± deviation over n = {seeds} seeds. ")
-        if self.by_method and self.is_run:
+        if self.by_method and self.seeds:
             said = "Mean ± standard deviation over n seeds. "
         if any(entry.interval for entry in self.entries):
             said += "Differences are paired by seed, with 95 % intervals. "

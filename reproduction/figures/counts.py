@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
 from typing import Any
 
 import numpy as np
@@ -15,7 +14,9 @@ import fedeas
 from reproduction.figures import style
 from reproduction.published import EXAMPLE, example_counts, published, setting
 
+COUNTS = example_counts()
 POLICY = fedeas.FedEAS(float(published().totals.beta))
+PLAN = POLICY.allocate(COUNTS)
 SWEEP = tuple(map(float, published().beta_sweep.beta))
 MIN_REMOVED, MAX_SHARE = 0.5, 0.25  # the paper's two conditions on beta
 TOP_CLIENTS = 5  # of Fig. 2(a)
@@ -25,15 +26,15 @@ CURVE_POINTS = 40
 @style.styled
 def demand_figure() -> Figure:
     """Fig. 1(a): samples that each client generates under Full-Balance and under FedEAS."""
-    counts, plan, demand = example_counts(), _plan(), fedeas.FullBalance().allocate(example_counts())
+    demand = fedeas.FullBalance().allocate(COUNTS)
     order = np.argsort(-demand.per_client, kind="stable")
-    title = f"FedEAS generates {plan.total / demand.total:.1%} of what balancing every client takes"
+    title = f"FedEAS generates {PLAN.total / demand.total:.1%} of what balancing every client takes"
     figure, axes = _panel(title, height=4.4)
-    names = (f"Full-Balance demand: {demand.total:,} samples", f"{POLICY.spec}: {plan.total:,} samples")
+    names = (f"Full-Balance demand: {demand.total:,} samples", f"{POLICY.spec}: {PLAN.total:,} samples")
     places, hatched = np.arange(len(order)), {"edgecolor": style.GREY, "linewidth": 0.8, "hatch": "/////"}
     axes.bar(places, demand.per_client[order], 0.84, color="white", label=names[0], **hatched)
-    axes.bar(places, plan.per_client[order], 0.5, color=style.BLUE, label=names[1])
-    axes.set_xticks(range(counts.num_clients), [counts.client_name(client) for client in order])
+    axes.bar(places, PLAN.per_client[order], 0.5, color=style.BLUE, label=names[1])
+    axes.set_xticks(range(COUNTS.num_clients), [COUNTS.client_name(client) for client in order])
     axes.set(xlabel="client, in falling order of demand", ylabel="synthetic samples", xlim=(-0.7, len(order) - 0.3))
     axes.yaxis.set_major_formatter("{x:,.0f}")
     axes.grid(axis="y", **style.GRID)
@@ -44,16 +45,23 @@ def demand_figure() -> Figure:
 @style.styled
 def concentration_figure() -> Figure:
     """Fig. 2(a): the share of the imbalance and of the budget that the most imbalanced clients have."""
-    counts, shares = example_counts(), fedeas.concentration(example_counts(), _plan())
+    shares = fedeas.concentration(COUNTS, PLAN)
     held, received = (float(values[TOP_CLIENTS - 1]) for values in (shares.imbalance, shares.budget))
-    title = f"{TOP_CLIENTS} of {counts.num_clients} clients hold {held:.1%} of the imbalance "
+    title = f"{TOP_CLIENTS} of {COUNTS.num_clients} clients hold {held:.1%} of the imbalance "
     figure, axes = _panel(f"{title}and receive {received:.1%} of the budget")
-    _running_share(axes, shares.imbalance, style.VERMILLION, "imbalance score", (-8, 6))
-    _running_share(axes, shares.budget, style.BLUE, f"{POLICY.spec} budget", (46, -14))
-    axes.plot((0, counts.num_clients), (0, 1), ":", color=style.GREY, linewidth=1.2, label="if all clients were alike")
+    for values, colour, name, offset in (
+        (shares.imbalance, style.VERMILLION, "imbalance score", (-8, 6)),
+        (shares.budget, style.BLUE, f"{POLICY.spec} budget", (46, -14)),
+    ):
+        axes.plot(np.append(0.0, values), "o-", color=colour, markersize=4, label=name)
+        top = float(values[TOP_CLIENTS - 1])
+        axes.plot(TOP_CLIENTS, top, "o", color=colour, markersize=8)
+        text = {"textcoords": "offset points", "ha": "right", "color": colour, "weight": "bold"}
+        axes.annotate(f"{top:.1%}", (TOP_CLIENTS, top), offset, **text)
+    axes.plot((0, COUNTS.num_clients), (0, 1), ":", color=style.GREY, linewidth=1.2, label="if all clients were alike")
     axes.axvline(TOP_CLIENTS, color=style.GREY, linewidth=0.8, zorder=1)
     axes.set(xlabel="clients counted, in falling order of imbalance", ylabel="share held so far")
-    axes.set(xlim=(0, counts.num_clients + 0.3), ylim=(0, 1.03), xticks=range(0, counts.num_clients + 1, TOP_CLIENTS))
+    axes.set(xlim=(0, COUNTS.num_clients + 0.3), ylim=(0, 1.03), xticks=range(0, COUNTS.num_clients + 1, TOP_CLIENTS))
     style.percent_axis(axes.yaxis)
     axes.grid(**style.GRID)
     axes.legend(loc="lower right")
@@ -63,16 +71,18 @@ def concentration_figure() -> Figure:
 @style.styled
 def reduction_figure() -> Figure:
     """Fig. 2(b): imbalance removed as the budget grows, for FedEAS, Uniform and the greedy reference."""
-    counts, path = example_counts(), fedeas.beta_path(POLICY, example_counts(), 1.06 * SWEEP[-1])
+    path = fedeas.beta_path(POLICY, COUNTS, 1.06 * SWEEP[-1])
     figure, axes = _panel("The same number of samples removes more imbalance in scarce classes")
     steps = np.searchsorted(path.beta, SWEEP, side="right") - 1
     matched = path.total[steps]
     budgets = np.union1d(np.linspace(0, path.total[-1], CURVE_POINTS).astype(int), matched)
-    greedy = fedeas.budget_path(counts, (fedeas.Greedy(int(budget)).allocate(counts) for budget in budgets)).removed
-    optimal = [fedeas.Optimal(int(budget)).allocate(counts) for budget in budgets]
-    most = np.array([_removed(best) + best.gap / fedeas.imbalance(counts) for best in optimal])
-    slack = float((most - greedy).max())  # how much more than greedy any allocation could remove
-    uniform = fedeas.budget_path(counts, (fedeas.Uniform(int(budget)).allocate(counts) for budget in budgets)).removed
+    greedy, uniform = (
+        fedeas.budget_path(COUNTS, (policy(int(budget)).allocate(COUNTS) for budget in budgets)).removed
+        for policy in (fedeas.Greedy, fedeas.Uniform)
+    )
+    optimal = [fedeas.Optimal(int(budget)).allocate(COUNTS) for budget in budgets]
+    most = [fedeas.imbalance_removed(COUNTS, best) + best.gap / fedeas.imbalance(COUNTS) for best in optimal]
+    slack = float((np.array(most) - greedy).max())  # how much more than greedy any allocation could remove
     at = np.searchsorted(budgets, matched)
     bound = 10.0 ** np.ceil(np.log10(max(100 * slack, 1e-9)))  # the next power of ten
     name = f"greedy (optimal is within {bound:g} points)"
@@ -81,10 +91,11 @@ def reduction_figure() -> Figure:
     axes.plot(budgets, uniform, "s-", color=style.ORANGE, markevery=list(at), label="uniform, at the same budgets")
     for beta, total, share in zip(SWEEP, matched, uniform[at], strict=True):
         axes.annotate(f"β = {beta:g}", (total, share), (6, -15), textcoords="offset points", fontsize=10)
-    low, high, total = _removed(fedeas.Uniform(POLICY).allocate(counts)), _removed(_plan()), _plan().total
+    same = (fedeas.Uniform(POLICY).allocate(COUNTS), PLAN)
+    low, high = (fedeas.imbalance_removed(COUNTS, plan) for plan in same)
     arrow = {"arrowstyle": "|-|", "color": style.INK, "shrinkA": 5, "shrinkB": 5, "mutation_scale": 5}
-    axes.annotate("", (total, low), (total, high), arrowprops=arrow)
-    place, gap = (total, low + 0.68 * (high - low)), f"+{100 * (high - low):.1f} points"
+    axes.annotate("", (PLAN.total, low), (PLAN.total, high), arrowprops=arrow)
+    place, gap = (PLAN.total, low + 0.68 * (high - low)), f"+{100 * (high - low):.1f} points"
     axes.annotate(gap, place, (9, 0), textcoords="offset points", va="center")
     axes.set(xlabel="synthetic samples in all", ylabel="imbalance removed", xlim=(0, None), ylim=(0, None))
     style.percent_axis(axes.yaxis)
@@ -97,34 +108,61 @@ def reduction_figure() -> Figure:
 @style.styled
 def overview_figure() -> Figure:
     """Fig. 3: from entropy to budget to fill, on four clients from the most to the least skewed."""
-    counts = example_counts()
-    policies = (fedeas.FullBalance(), fedeas.Uniform(POLICY), fedeas.MissingOnly(POLICY), POLICY)
     # From the most to the least skewed, in about equal steps of entropy.
-    wanted = np.linspace(counts.entropy.min(), counts.entropy.max(), 4)
-    chosen = np.abs(counts.entropy[:, None] - wanted).argmin(axis=0)
+    wanted = np.linspace(COUNTS.entropy.min(), COUNTS.entropy.max(), 4)
+    chosen = np.abs(COUNTS.entropy[:, None] - wanted).argmin(axis=0)
     figure = style.new_figure(10, 10.5)
     parts: Any = figure.subfigures(2, 1, height_ratios=(1, 2.3), hspace=0.03)
     top, bottom = parts
-    _entropy_to_budget(top.subplots(), counts, chosen)
+    _entropy_to_budget(top.subplots(), chosen)
     bottom.suptitle("What the marked clients hold under each policy (grey: real, colour: synthetic, dashed: budget b)")
+    policies = (fedeas.FullBalance(), fedeas.Uniform(POLICY), fedeas.MissingOnly(POLICY), POLICY)
     panels = bottom.subplots(len(chosen), len(policies), sharex=True, sharey=True)
+    classes, budgets = range(COUNTS.num_classes), POLICY.budgets(COUNTS)
     for column, policy in zip(panels.T, policies, strict=True):
-        allocation = policy.allocate(counts)
-        column[0].set_title(f"{policy.name()}\n{allocation.total:,} samples in all", fontsize=10)
+        plan = policy.allocate(COUNTS)
+        column[0].set_title(f"{policy.name()}\n{plan.total:,} samples in all", fontsize=10)
         for axes, client in zip(column, chosen, strict=True):
-            _fill(axes, counts, allocation, int(client), level=policy is POLICY)
+            axes.bar(classes, COUNTS.n[client], color=style.GREY)
+            colour = style.BLUE if policy is POLICY else style.ORANGE
+            axes.bar(classes, plan.n[client], bottom=COUNTS.n[client], color=colour)
+            axes.set_yscale("symlog", linthresh=10, linscale=0.5)
+            axes.set_ylim(0, 2 * COUNTS.n.max())
+            axes.yaxis.set_major_formatter(EngFormatter(sep=""))
+            if policy is POLICY:
+                axes.axhline(budgets[client], color=style.INK, linestyle="--", linewidth=1)
+                right = {"xycoords": ("axes fraction", "data"), "textcoords": "offset points"}
+                axes.annotate(f"b = {budgets[client]}", (1, budgets[client]), (2, 0), **right)
+            axes.set_xticks(classes, COUNTS.class_names)
+            axes.tick_params(axis="x", rotation=90 if max(map(len, COUNTS.class_names)) > 2 else 0, labelsize=9)
     for axes, client in zip(panels[:, 0], chosen, strict=True):
-        axes.set_ylabel(f"client {counts.client_name(client)}\nsamples")
+        axes.set_ylabel(f"client {COUNTS.client_name(client)}\nsamples")
     return figure
+
+
+def _entropy_to_budget(axes: Any, chosen: NDArray[np.int64]) -> None:
+    budgets, mean = POLICY.budgets(COUNTS), COUNTS.sizes / COUNTS.num_classes
+    dots = axes.scatter(COUNTS.entropy, budgets, mean, color=style.SKY, alpha=0.8, edgecolors="white")
+    axes.scatter(COUNTS.entropy[chosen], budgets[chosen], mean[chosen], color=style.VERMILLION, edgecolors="white")
+    for client in chosen:
+        place, below = (COUNTS.entropy[client], budgets[client]), -13 - np.sqrt(mean[client]) / 2
+        text = f"client {COUNTS.client_name(client)}"
+        axes.annotate(text, place, (0, below), textcoords="offset points", ha="center", color="#a34700")
+    keys = dots.legend_elements("sizes", num=3, fmt="{x:,.0f}", color=style.SKY)
+    axes.legend(*keys, title="mean samples\nper class", loc="upper right", labelspacing=1.1, borderpad=0.8)
+    axes.set(xlabel="normalised entropy of the client's labels (0: one class, 1: balanced)", xlim=(0, 1))
+    axes.set(ylabel="budget b of each class", ylim=(0, 1.12 * budgets.max()))
+    axes.set_title(f"More skew, and more data, give a larger budget: {POLICY.spec}, {setting(EXAMPLE).title}")
+    axes.grid(**style.GRID)
 
 
 @style.styled
 def selection_figure() -> Figure:
     """Fig. 5(b): the betas that remove enough imbalance with few enough synthetic samples."""
-    counts, path = example_counts(), fedeas.beta_path(POLICY, example_counts(), 1.25 * SWEEP[-1])
-    interval = fedeas.select_beta(counts, POLICY, MIN_REMOVED, MAX_SHARE)
+    path = fedeas.beta_path(POLICY, COUNTS, 1.25 * SWEEP[-1])
+    interval = fedeas.select_beta(COUNTS, POLICY, MIN_REMOVED, MAX_SHARE)
     figure, axes = _panel(f"Both conditions hold for β in [{interval.lo:.2f}, {interval.hi:.2f})")
-    share = path.total / (counts.total + path.total)
+    share = path.total / (COUNTS.total + path.total)
     steps = np.searchsorted(path.beta, SWEEP, side="right") - 1
     inside = (path.beta >= interval.lo) & (path.beta < interval.hi)
     axes.fill_between((0, MAX_SHARE), MIN_REMOVED, 1, color=style.GREEN, alpha=0.15, linewidth=0)
@@ -179,55 +217,5 @@ COUNT_FIGURES: dict[str, Callable[[], Figure]] = {
 }
 
 
-@cache
-def _plan() -> fedeas.Allocation:
-    return POLICY.allocate(example_counts())
-
-
-def _removed(allocation: fedeas.Allocation) -> float:
-    return fedeas.imbalance_removed(example_counts(), allocation)
-
-
 def _panel(title: str, height: float = 4.8) -> tuple[Figure, Any]:
     return style.panel(f"{title}\n{setting(EXAMPLE).title}", 8, height)
-
-
-def _running_share(axes: Any, shares: NDArray[np.float64], colour: str, name: str, offset: tuple[int, int]) -> None:
-    """Draw a curve from 0, and write the share of the top clients beside its point."""
-    axes.plot(np.append(0.0, shares), "o-", color=colour, markersize=4, label=name)
-    top = float(shares[TOP_CLIENTS - 1])
-    axes.plot(TOP_CLIENTS, top, "o", color=colour, markersize=8)
-    style = {"textcoords": "offset points", "ha": "right", "color": colour, "weight": "bold"}
-    axes.annotate(f"{top:.1%}", (TOP_CLIENTS, top), offset, **style)
-
-
-def _entropy_to_budget(axes: Any, counts: fedeas.LabelCounts, chosen: NDArray[np.int64]) -> None:
-    budgets, mean = POLICY.budgets(counts), counts.sizes / counts.num_classes
-    dots = axes.scatter(counts.entropy, budgets, mean, color=style.SKY, alpha=0.8, edgecolors="white")
-    axes.scatter(counts.entropy[chosen], budgets[chosen], mean[chosen], color=style.VERMILLION, edgecolors="white")
-    for client in chosen:
-        place, below = (counts.entropy[client], budgets[client]), -13 - np.sqrt(mean[client]) / 2
-        text = f"client {counts.client_name(client)}"
-        axes.annotate(text, place, (0, below), textcoords="offset points", ha="center", color="#a34700")
-    keys = dots.legend_elements("sizes", num=3, fmt="{x:,.0f}", color=style.SKY)
-    axes.legend(*keys, title="mean samples\nper class", loc="upper right", labelspacing=1.1, borderpad=0.8)
-    axes.set(xlabel="normalised entropy of the client's labels (0: one class, 1: balanced)", xlim=(0, 1))
-    axes.set(ylabel="budget b of each class", ylim=(0, 1.12 * budgets.max()))
-    axes.set_title(f"More skew, and more data, give a larger budget: {POLICY.spec}, {setting(EXAMPLE).title}")
-    axes.grid(**style.GRID)
-
-
-def _fill(axes: Any, counts: fedeas.LabelCounts, allocation: fedeas.Allocation, client: int, level: bool) -> None:
-    real, synthetic, classes = counts.n[client], allocation.n[client], range(counts.num_classes)
-    axes.bar(classes, real, color=style.GREY)
-    axes.bar(classes, synthetic, bottom=real, color=style.BLUE if level else style.ORANGE)
-    axes.set_yscale("symlog", linthresh=10, linscale=0.5)
-    axes.set_ylim(0, 2 * counts.n.max())
-    axes.yaxis.set_major_formatter(EngFormatter(sep=""))
-    if level:
-        budget = POLICY.budgets(counts)[client]
-        axes.axhline(budget, color=style.INK, linestyle="--", linewidth=1)
-        right = {"xycoords": ("axes fraction", "data"), "textcoords": "offset points"}
-        axes.annotate(f"b = {budget}", (1, budget), (2, 0), **right)
-    axes.set_xticks(classes, counts.class_names)
-    axes.tick_params(axis="x", rotation=90 if max(map(len, counts.class_names)) > 2 else 0, labelsize=9)

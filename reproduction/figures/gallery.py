@@ -164,7 +164,7 @@ def _line(name: str, cell: Cell | None, results: Results) -> runs.Line:
             records = run.rounds() if run.has_rounds else []
         except InputError as error:
             log.warning("left out of the figures: %s", error)
-        else:
-            tested = [record for record in records if record.get("accuracy") is not None]
-            curves += [{int(each["round"]): float(each["accuracy"]) for each in tested}] if records else []
+            continue
+        tested = (record for record in records if record.get("accuracy") is not None)
+        curves += [{int(each["round"]): float(each["accuracy"]) for each in tested}] if records else []
     return runs.Line(name, curves, None if cell.paper is None else int(cell.paper))

@@ -367,8 +367,7 @@ def _top(lines: Iterable[Line], least: float) -> float:
 
 def _last_round(lines: Sequence[Line]) -> int:
     """The last round of any curve or of the paper's rounds; 0 if there is none."""
-    run = chain.from_iterable(curve for line in lines for curve in line.curves)
-    return max([0, *run, *(line.paper_round or 0 for line in lines)])
+    return max([0, *(number for line in lines for number in chain(*line.curves, [line.paper_round or 0]))])
 
 
 def _number_rounds(axes: Any, last: int) -> None:

@@ -299,7 +299,7 @@ def test_missing_runs_are_made_kept_and_reported(tmp_path):
     done.train(where, tell=lines.append)
     assert [outcome.config for outcome in done.outcomes] == before
     assert len(lines) == 3
-    assert all(table.is_run for table in done.tables())
+    assert all(table.seeds for table in done.tables())
     assert not done.missing()
     assert len(list((tmp_path / "results").glob("*.parquet"))) == 3
 
