@@ -33,7 +33,7 @@ ALLOWED = {
     "pyarrow": {"planning.tables", "data.parquet", "generators.plan_images.files", "runs.packed"},
     "pandas": {"planning.named_table"},
     "PIL": {"calls.augmentation", "data.cache", "generators.plan_images.files", "generators.quality.grid"},
-    "scipy": {"runs.comparison"},
+    "scipy": {"generators.quality.membership", "runs.comparison"},
     "sklearn": {"data.sources"},
     "huggingface_hub": {"core.weight_downloads", "data.sources"},
     "pydantic": {"config"},

@@ -68,21 +68,11 @@ class Updates:
         clean, classes = self._batch()
         noise = torch.randn(clean.shape, generator=self.random, device=self.device)
         level = torch.randint(NOISE_LEVELS, (self.batch,), generator=self.random, device=self.device)
-        noisy = self.scheduler.add_noise(clean, noise, level)
-        target = self._target(clean, noise, level)
         with torch.autocast(self.device.type, torch.bfloat16, self.device.type == "cuda", cache_enabled=False):
-            predicted = self.called(noisy, level, class_labels=classes).sample
-        errors = (predicted.float() - target).square().mean(dim=(1, 2, 3))
+            kind = self.preset.network.target
+            errors = squared_errors(self.called, self.scheduler, kind, clean, noise, level, classes)
         loss: Tensor = (errors * self.loss_weight[level]).mean()
         return loss
-
-    def _target(self, clean: Tensor, noise: Tensor, level: Tensor) -> Tensor:
-        """What the network should predict."""
-        kind = self.preset.network.target
-        if kind == "v_prediction":
-            velocity: Tensor = self.scheduler.get_velocity(clean, noise, level)
-            return velocity
-        return clean if kind == "sample" else noise
 
     def _batch(self) -> tuple[Tensor, Tensor]:
         """Images scaled to [-1, 1], and their classes, some of them dropped."""
@@ -207,6 +197,18 @@ def initial_network(
     vectors = [own if row is None else before[row] for own, row in zip(fresh, known, strict=True)]
     network.load_state_dict({**tensors, CLASSES: torch.stack(vectors)})
     return network
+
+
+def squared_errors(
+    network: Any, scheduler: DDPMScheduler, target: str, clean: Tensor, noise: Tensor, level: Tensor, classes: Tensor
+) -> Tensor:
+    """The loss of each image before noise levels are weighted: how far the network is from what it should predict."""
+    wanted = clean if target == "sample" else noise
+    if target == "v_prediction":
+        wanted = scheduler.get_velocity(clean, noise, level)
+    predicted = network(scheduler.add_noise(clean, noise, level), level, class_labels=classes).sample
+    errors: Tensor = (predicted.float() - wanted).square().mean(dim=(1, 2, 3))
+    return errors
 
 
 @torch.no_grad()
