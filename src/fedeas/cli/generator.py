@@ -181,13 +181,9 @@ def check(
     beside: Annotated[str, typer.Option(help="A second generator, shown side by side.")] = "",
     per_class: Annotated[int, typer.Option(min=1, help="Images drawn of each class.")] = 500,
     classifier: Annotated[Path | None, typer.Option(help="Classifier file; trained and saved if missing.")] = None,
-    members: Annotated[
-        int, typer.Option(min=2, help="Training images, and test images, for the membership attack on diffusion.")
-    ] = 2000,
+    members: Annotated[int, typer.Option(min=2, help="Training and test images for the membership attack.")] = 2000,
     clients: Annotated[Path | None, typer.Option(help="Config of a run: attack the images of each client.")] = None,
-    reference: Annotated[
-        str, typer.Option(help="Diffusion weights that have not seen these images; they make the attack stronger.")
-    ] = "",
+    reference: Annotated[str, typer.Option(help="Weights that have not seen these images; the attack gains.")] = "",
     out: Annotated[Path | None, typer.Option(help="Folder for report.json and grid.png.")] = None,
     device: Device = "auto",
     data_root: DataRoot = None,
@@ -195,8 +191,9 @@ def check(
     """Measure a generator: class agreement, Frechet distance, nearness to training images, what its weights reveal."""
     from fedeas.core.devices import chosen_device
     from fedeas.data.sources import load_dataset
+    from fedeas.generators.diffusion.weights import Weights
     from fedeas.generators.quality.grid import sample_grid
-    from fedeas.generators.quality.membership import attack, attacked, reference_weights
+    from fedeas.generators.quality.membership import attack
     from fedeas.generators.quality.metrics import Yardstick, measure_generator
     from fedeas.generators.registry import parse_generator
     from fedeas.generators.settings import GeneratorContext
@@ -206,23 +203,23 @@ def check(
     context = GeneratorContext(data.name, data.images, data.labels, data.classes, "any", place)
     made = [source.ready(context) for source in sources]
     candidates = _candidates(data, members, clients, data_root)
-    start = reference_weights(reference, data.name) if reference else None
-    announce(_check_seconds(made, candidates, data, per_class, classifier, place), "to judge these images")
+    images = per_class * data.num_classes + len(candidates.labels)
+    announce(_check_seconds(made, images, data, classifier, place), "to judge these images")
+    unseen = Weights.load(reference) if reference else None
+    attacks = [attack(each, candidates, data.name, unseen) for each in made]
     judge = _judge(data, classifier, place)
     yardstick = Yardstick.of(judge, data.images, data.test_images, data.test_labels)
-    reports = [measure_generator(each, yardstick, per_class) for each in made]
-    models = [attacked(each) for each in made]
     reports = [
-        replace(report, membership=attack(model, candidates, start)) if model is not None else report
-        for report, model in zip(reports, models, strict=True)
+        replace(measure_generator(each, yardstick, per_class), membership=attacked)
+        for each, attacked in zip(made, attacks, strict=True)
     ]
     heads = [source.spec for source in sources] if beside else ["generated"]
     output().print(_check_table(reports, heads, data.classes))
     if out is not None:
         make_folder(out)
         found = [{"spec": source.spec, **report.as_dict()} for source, report in zip(sources, reports, strict=True)]
-        second = {"beside": found[1]} if beside else {}
-        write_record(out / "report.json", {"dataset": data.name, **found[0], **second})
+        about = {"dataset": data.name, "reference": reference, "beside": found[1:]}
+        write_record(out / "report.json", {**found[0], **about})
         sample_grid(made[0], data.classes, out / "grid.png")
         print(f"{out / 'report.json'}, {out / 'grid.png'}")
 
@@ -237,9 +234,9 @@ def _candidates(data: Any, members: int, clients: Path | None, data_root: Path |
     config = with_settings(config_from(clients), _for_dataset(data.name, data_root))
     refuse_own_data(config, "nobody else has the clients' images")
     split = split_data(config, data)
-    names = split.counts.clients or tuple(map(str, range(split.partition.num_clients)))
+    parts, names = split.partition.indices, split.partition.clients or range(split.partition.num_clients)
     trained, others = (split.images, split.labels), (split.test_images, split.test_labels)
-    return Candidates.drawn(trained, others, members, split.partition.indices, names)
+    return Candidates.drawn(trained, others, members, parts, names)
 
 
 def _check_table(reports: Sequence[Report], heads: Sequence[str], classes: Sequence[str]) -> Table:
@@ -314,22 +311,15 @@ def _quality_rows(path: Path) -> list[tuple[str, str]]:
     ]
 
 
-def _check_seconds(
-    made: Sequence[Generator], candidates: Candidates, data: Any, per_class: int, classifier: Path | None, place: str
-) -> float:
-    """Seconds that a check will take: drawing images, comparing them, attacks, and training a classifier if needed."""
+def _check_seconds(made: Sequence[Generator], images: int, data: Any, classifier: Path | None, place: str) -> float:
+    """Seconds that a check will take: drawing or attacking images, comparing them, and training a classifier."""
     import torch
 
-    from fedeas.generators.quality.duration import (
-        attacking_seconds,
-        comparing_seconds,
-        drawing_seconds,
-        training_seconds,
-    )
+    from fedeas.generators.quality.duration import comparing_seconds, drawing_seconds, training_seconds
 
-    device, count = torch.device(place), per_class * data.num_classes
-    seconds = sum(drawing_seconds(each, count, device) + attacking_seconds(each, candidates) for each in made)
-    seconds += comparing_seconds(data.images, count * len(made) + len(data.test_images), device)
+    device = torch.device(place)
+    seconds = sum(drawing_seconds(each, images, device) for each in made)
+    seconds += comparing_seconds(data.images, images * len(made) + len(data.test_images), device)
     if classifier is None or not classifier.exists():
         seconds += training_seconds(data.images, data.num_classes, device)
     return seconds

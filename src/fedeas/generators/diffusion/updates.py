@@ -5,20 +5,25 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal
 
+import numpy as np
 import torch
 from diffusers import DDPMScheduler
 from diffusers.training_utils import compute_snr
 from torch import Tensor, nn
 
+from fedeas.core.arrays import FloatArray, IntArray
 from fedeas.core.devices import copy_all
 from fedeas.core.errors import InputError
 from fedeas.generators.acceleration import captured
-from fedeas.generators.base import Shape
+from fedeas.generators.base import Images, Shape
 from fedeas.generators.diffusion.presets import NOISE_LEVELS, Preset
 from fedeas.generators.diffusion.weights import Weights
 
 CLASSES = "class_embedding.weight"
 """The vectors of the classes, and at last that of "no class"."""
+
+LEVELS, DRAWS = (50, 100, 200, 300, 400), 2
+"""Noise levels and draws of noise for `image_losses`; at other levels, images that were seen hardly stand out."""
 
 Moments = Literal["all", "factored", "none"]
 FIRST, SECOND = "exp_avg/", "exp_avg_sq/"
@@ -209,6 +214,26 @@ def squared_errors(
     predicted = network(scheduler.add_noise(clean, noise, level), level, class_labels=classes).sample
     errors: Tensor = (predicted.float() - wanted).square().mean(dim=(1, 2, 3))
     return errors
+
+
+@torch.inference_mode()
+def image_losses(
+    weights: Weights, images: Images, labels: IntArray, device: torch.device | str = "cpu", batch: int = 32
+) -> FloatArray:
+    """A row for each of `LEVELS`: the loss of each image, with the same noise for all images."""
+    network, scheduler = weights.build().to(device), DDPMScheduler(**weights.network.scheduler_settings())
+    drawn = torch.randn(len(LEVELS), DRAWS, 1, *weights.shape, generator=torch.Generator().manual_seed(0)).to(device)
+    losses = np.zeros((len(LEVELS), len(images)))
+    for start in range(0, len(images), batch):
+        part = slice(start, start + batch)
+        clean = torch.from_numpy(np.array(images[part])).to(device).float() / 127.5 - 1
+        classes = torch.from_numpy(np.array(labels[part])).to(device)
+        for row, level in enumerate(LEVELS):
+            for noise in drawn[row]:
+                rest = noise.expand_as(clean), torch.full_like(classes, level), classes
+                errors = squared_errors(network, scheduler, weights.network.target, clean, *rest)
+                losses[row, part] += errors.cpu().numpy() / DRAWS
+    return losses
 
 
 @torch.no_grad()

@@ -7,9 +7,7 @@ import torch
 
 from fedeas.core.timing import seconds_of
 from fedeas.generators.base import Generator, Images, image_index, shape_of
-from fedeas.generators.diffusion.losses import image_losses
 from fedeas.generators.quality.classifier import Classifier, recipe_for, suited_judge
-from fedeas.generators.quality.membership import Candidates, attacked
 from fedeas.generators.quality.metrics import CHECK_CLIENT, nearest
 
 FEW = 64
@@ -41,12 +39,3 @@ def comparing_seconds(images: Images, others: int, device: torch.device) -> floa
     """Seconds of searching the nearest of these images for this many others."""
     few = images[: FEW * FEW]
     return seconds_of(lambda: nearest(few[:FEW], few, device), device) * others * len(images) / (FEW * len(few))
-
-
-def attacking_seconds(generator: Generator, candidates: Candidates) -> float:
-    """Seconds of a membership attack with these candidates; 0 for a generator that is not attacked."""
-    if (model := attacked(generator)) is None:
-        return 0.0
-    few = min(model.batch_size, len(candidates.labels))
-    part = model.weights, candidates.images[:few], candidates.labels[:few], model.device, few
-    return seconds_of(lambda: image_losses(*part), model.device) * len(candidates.labels) / few
