@@ -46,7 +46,7 @@ def untrained():
 
 
 def candidates():
-    return Candidates.drawn(SEEN, MANY, 150)
+    return Candidates.drawn(SEEN, MANY, 100)
 
 
 class TestTheFigures:
@@ -97,7 +97,7 @@ class TestTheFigures:
 class TestTheAttack:
     def test_an_overfitted_model_betrays_its_images(self, overfitted):
         found = attack(overfitted, candidates(), "mine").overall
-        assert (found.members, found.others) == (50, 150)
+        assert (found.members, found.others) == (50, 100)
         assert found.auc_interval[0] > 0.6
 
     def test_an_untrained_model_tells_nothing(self, untrained):
@@ -125,7 +125,7 @@ class TestTheAttack:
         images, labels = (np.concatenate([seen, other[:63]]) for seen, other in zip(SEEN, MANY, strict=True))
         parts = [np.arange(50), np.arange(50, 110), np.arange(110, 113)]
         others = MANY[0][63:], MANY[1][63:]
-        drawn = Candidates.drawn((images, labels), others, 150, parts, "abc")
+        drawn = Candidates.drawn((images, labels), others, 100, parts, "abc")
         report = attack(overfitted, drawn, "mine")
         assert (set(report.clients), report.small_clients) == ({"a", "b"}, 1)
         assert report.clients["a"].auc_interval[0] > 0.6

@@ -241,7 +241,9 @@ def _candidates(data: Any, members: int, clients: Path | None, data_root: Path |
 
 def _check_table(reports: Sequence[Report], heads: Sequence[str], classes: Sequence[str]) -> Table:
     """The measures of generators side by side, with those of real test images."""
-    table = Table("measure", *map(foreign_text, heads), "real test images", title=f"{reports[0].images:,} images")
+    table = Table(title=f"{reports[0].images:,} images")
+    for head in ("measure", *heads, "real test images"):
+        table.add_column(foreign_text(head))
     found = [{name: (value, real) for name, value, real in report.rows(classes)} for report in reports]
     for name in dict.fromkeys(name for rows in found for name in rows):
         values = [rows.get(name, ("", "")) for rows in found]
