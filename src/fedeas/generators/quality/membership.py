@@ -61,20 +61,14 @@ class Candidates:
 
 @dataclass(frozen=True)
 class Membership:
-    """How well scores tell images that were trained on from others.
-
-    Args:
-        auc: how often the image that was trained on has the higher score of two; DeLong's interval.
-        found: share of members found with at most one false alarm in `ONE_IN` others, None for fewer others than that;
-            Clopper and Pearson's interval, given the threshold.
-    """
+    """How well scores tell images that were trained on from others."""
 
     members: int
     others: int
-    auc: float
-    auc_interval: Interval
-    found: float | None = None
-    found_interval: Interval | None = None
+    auc: float  # how often the image that was trained on has the higher score of two
+    auc_interval: Interval  # DeLong's
+    found: float | None = None  # share of members found with one false alarm in `ONE_IN` others, if there are so many
+    found_interval: Interval | None = None  # Clopper and Pearson's, given the threshold
 
     @staticmethod
     def of(members: FloatArray, others: FloatArray, error: float = ERROR) -> Membership:
@@ -101,13 +95,10 @@ class Membership:
 
 @dataclass(frozen=True)
 class MembershipReport:
-    """The success of an attack on all images, and on those of each client that has at least `FEW`.
-
-    The intervals of all clients hold together with 95 %, so that of the worst client is not too short.
-    """
+    """The success of an attack on all images, and on those of each client that has at least `FEW`."""
 
     overall: Membership
-    clients: Mapping[str, Membership]
+    clients: Mapping[str, Membership]  # all their intervals hold together, so that of the worst client is not too short
     small_clients: int
 
     def rows(self) -> list[tuple[str, str, str]]:
@@ -138,9 +129,7 @@ def attack(
     if reference and (reference.shape != generator.shape or f"{dataset} (train" in str(reference.seen)):
         raise InputError(f"a reference must not have seen {dataset}, and make images of its shape: {reference.seen}")
     if not candidates.clients and f"{dataset} (train and test)" in str(generator.weights.seen):
-        log.warning(
-            "%s has seen the test images: no membership attack, which compares with these", generator.description
-        )
+        log.warning("no membership attack, as the weights have seen the test images: %s", generator.description)
         return None
     owners, clients = candidates.owners, enumerate(candidates.clients)
     if min((owners != NOBODY).sum(), (owners == NOBODY).sum()) < 2:
