@@ -1,8 +1,8 @@
 """A membership attack: how well can one tell from a diffusion model's weights which images it was trained on?
 
-A model denoises images that it was trained on better than others. So an image's score is the log of its loss at fixed
-noise levels, compared with its loss under reference weights that were not trained on it, if there are some, and with
-the losses of images of its class that were not trained on. Other attacks may succeed more often.
+A model denoises images that it was trained on better than others. The score of an image is minus the log of its loss at
+fixed noise levels. To allow for hard images, the losses are divided by those of reference weights, if there are some, and
+the mean of images of the same class that were not trained on is subtracted. Other attacks may succeed more often.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from fedeas.generators.diffusion.sampling import DiffusionGenerator
 from fedeas.generators.diffusion.updates import image_losses
 from fedeas.generators.diffusion.weights import Weights
 
-ONE_IN = 1000  # members are looked for with at most one false alarm in so many other images
-FEW = 50  # clients with fewer images have no figures of their own
+ONE_IN = 1000  # the attack may take one in this number of other images for a member
+FEW = 50  # the fewest images of a client for which there are figures
 ERROR = 0.05  # how often an interval may miss
 NOBODY = -1
 FORMS = {"auc": ".3f", "found": ".2%"}
@@ -67,7 +67,7 @@ class Membership:
     others: int
     auc: float  # how often the image that was trained on has the higher score of two
     auc_interval: Interval  # DeLong's
-    found: float | None = None  # share of members found with one false alarm in `ONE_IN` others, if there are so many
+    found: float | None = None  # share of members found; None for fewer than `ONE_IN` others
     found_interval: Interval | None = None  # Clopper and Pearson's, given the threshold
 
     @staticmethod
