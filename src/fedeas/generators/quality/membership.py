@@ -1,7 +1,7 @@
 """A membership attack: how well can one tell from a diffusion model's weights which images it was trained on?
 
 A model denoises images that it was trained on better than others. The score of an image is minus the log of its loss at
-fixed noise levels. To allow for hard images, the losses are divided by those of reference weights, if there are some, and
+fixed noise levels. To allow for hard images, losses are divided by those of reference weights, if there are some, and
 the mean of images of the same class that were not trained on is subtracted. Other attacks may succeed more often.
 """
 
