@@ -28,7 +28,8 @@ FEW = 50  # the fewest images of a client for which there are figures
 ERROR = 0.05  # how often an interval may miss
 NOBODY = -1
 FORMS = {"auc": ".3f", "found": ".2%"}
-Labelled, Interval = tuple[Images, IntArray], tuple[float, float]
+Labelled = tuple[Images, IntArray]
+Interval = tuple[float, float]
 
 
 @dataclass(frozen=True, eq=False)
