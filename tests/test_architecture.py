@@ -33,7 +33,7 @@ ALLOWED = {
     "pyarrow": {"planning.arrow_tables", "data.parquet", "generators.plan_images.files", "runs.packed"},
     "pandas": {"planning.counts"},
     "PIL": {"calls.augmentation", "data.cache", "generators.plan_images.files", "generators.quality.grid"},
-    "scipy": {"runs.comparison"},
+    "scipy": {"generators.quality.membership", "runs.comparison"},
     "sklearn": {"data.sources"},
     "huggingface_hub": {"core.hub", "data.sources"},
     "pydantic": {"config"},

@@ -146,7 +146,7 @@ def test_on_a_terminal_a_bar_shows_the_loss(run, fast, tmp_path, monkeypatch):
 
 
 def test_a_check_prints_a_table_and_writes_a_report(run, fast, tmp_path):
-    arguments = ("digits", "--per-class", 5, "--device", "cpu", "--out", tmp_path / "report")
+    arguments = ("digits", "--per-class", 5, "--members", 50, "--device", "cpu", "--out", tmp_path / "report")
     arguments += ("--classifier", tmp_path / "judges" / "digits.safetensors")
     code, out, err = run("check", "diffusion", *arguments)
     assert (code, err) == (0, "")
@@ -164,6 +164,31 @@ def test_a_check_prints_a_table_and_writes_a_report(run, fast, tmp_path):
     code, _, _ = run("check", "gaussian", *arguments)
     assert (tmp_path / "judges" / "digits.safetensors").read_bytes() == judge  # it is used, not trained again
     assert report["classifier"] == json.loads((tmp_path / "report" / "report.json").read_text())["classifier"]
+
+
+def test_a_check_attacks_the_images_of_clients_and_shows_two_generators(run, fast, tmp_path):
+    config = tmp_path / "run.toml"
+    config.write_text("partition.clients = 3\npartition.alpha = 9.0\ndata.dataset = 'cifar10'\n")
+    arguments = ("digits", "--per-class", 2, "--device", "cpu", "--out", tmp_path, "--beside", "gaussian")
+    code, out, err = run("check", "diffusion", *arguments, "--members", 60, "--clients", config)
+    assert (code, err) == (0, "")
+    report = json.loads((tmp_path / "report.json").read_text())
+    found, [beside] = report["membership"], report["beside"]
+    assert (report["spec"], beside["spec"], beside["membership"]) == ("diffusion", "gaussian(components=32)", None)
+    assert found["clients"].keys() == {"0", "1", "2"}
+    assert found["overall"]["members"] == sum(own["members"] for own in found["clients"].values()) == 150
+    assert found["overall"]["auc_interval"][0] > 0.5  # the shipped weights have seen 1,437 images thousands of times
+    assert (found["overall"]["found"], found["small_clients"]) == (None, 0)
+    rows = {line.split("│")[1].strip(): line for line in out.splitlines() if line.startswith("│")}
+    assert len(rows["images per second"].split("│")) == len(rows["membership attack: AUC"].split("│")) == 6
+    assert "too few images: 60 of 1,000" in rows["members found at 0.1% false alarms"]
+    assert {"auc, median client", "auc, worst client", "agreement: 7"} <= rows.keys()
+
+
+def test_a_reference_that_has_seen_the_images_is_refused(run, fast, tmp_path):
+    code, _, err = run("check", "diffusion", "digits", "--per-class", 2, "--reference", "digits", "--device", "cpu")
+    assert (code, err.count("\n")) == (2, 1)
+    assert "a reference must not have seen digits" in err
 
 
 def test_a_check_without_a_folder_writes_nothing(run, fast, tmp_path, monkeypatch):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from fedeas.generators.base import Generator
     from fedeas.generators.diffusion.weights import Weights
     from fedeas.generators.quality.classifier import Classifier
+    from fedeas.generators.quality.membership import Candidates
+    from fedeas.generators.quality.metrics import Report
 
 
 generator = typer.Typer(
@@ -113,11 +115,7 @@ def _train_federated(
     from fedeas.federation.generator_stage import train_generator
     from fedeas.federation.identity import refuse_unknown_ancestors
 
-    given = {
-        "data": {"dataset": dataset, **({"root": str(data_root)} if data_root else {})},
-        "engine": {"device": device},
-    }
-    chosen = with_settings(config_from(config), given)
+    chosen = with_settings(config_from(config), {**_for_dataset(dataset, data_root), "engine": {"device": device}})
     if strict:
         refuse_unknown_ancestors(chosen)
     pause = Deadline(minutes) if minutes else None
@@ -135,6 +133,11 @@ def _train_federated(
     make_folder(folder)
     write_bytes(copy, file.read_bytes())
     print(f"{copy}: trained by the clients of {config}")
+
+
+def _for_dataset(dataset: str, data_root: Path | None) -> dict[str, Any]:
+    """Settings of a config for this dataset."""
+    return {"data": {"dataset": dataset, **({"root": str(data_root)} if data_root else {})}}
 
 
 def _say_how_long(seconds: float, updates: int, limit: float, preset: str) -> None:
@@ -184,40 +187,82 @@ def fit(
 def check(
     spec: Annotated[str, typer.Argument(help="A generator as in a config, such as 'diffusion(weights=\"FILE\")'.")],
     dataset: Dataset,
+    beside: Annotated[str, typer.Option(help="A second generator, shown side by side.")] = "",
     per_class: Annotated[int, typer.Option(min=1, help="Images drawn of each class.")] = 500,
     classifier: Annotated[Path | None, typer.Option(help="Classifier file; trained and saved if missing.")] = None,
+    members: Annotated[int, typer.Option(min=2, help="Training and test images for the membership attack.")] = 2000,
+    clients: Annotated[Path | None, typer.Option(help="Config of a run: attack the images of each client.")] = None,
+    reference: Annotated[str, typer.Option(help="Weights that have not seen these images; the attack gains.")] = "",
     out: Annotated[Path | None, typer.Option(help="Folder for report.json and grid.png.")] = None,
     device: Device = "auto",
     data_root: DataRoot = None,
 ) -> None:
-    """Measure a generator: class agreement, Frechet distance of classifier features, nearness to training images."""
+    """Measure a generator: class agreement, Frechet distance, nearness to training images, what its weights reveal."""
     from fedeas.core.devices import chosen_device
     from fedeas.data.sources import load_dataset
+    from fedeas.generators.diffusion.weights import Weights
     from fedeas.generators.quality.grid import sample_grid
+    from fedeas.generators.quality.membership import attack
     from fedeas.generators.quality.metrics import Yardstick, measure_generator
     from fedeas.generators.registry import parse_generator
     from fedeas.generators.settings import GeneratorContext
 
     data, place = load_dataset(dataset, data_root), str(chosen_device(device))
-    source = parse_generator(spec)
-    made = source.ready(GeneratorContext(data.name, data.images, data.labels, data.classes, "any", place))
-    announce(_check_seconds(made, data, per_class, classifier, place), "to judge these images")
+    sources = [parse_generator(each) for each in (spec, beside) if each]
+    context = GeneratorContext(data.name, data.images, data.labels, data.classes, "any", place)
+    made = [source.ready(context) for source in sources]
+    candidates = _candidates(data, members, clients, data_root)
+    images = per_class * data.num_classes + len(candidates.labels)
+    announce(_check_seconds(made, images, data, classifier, place), "to judge these images")
+    unseen = Weights.load(reference) if reference else None
+    attacks = [attack(each, candidates, data.name, unseen) for each in made]
     judge = _judge(data, classifier, place)
     yardstick = Yardstick.of(judge, data.images, data.test_images, data.test_labels)
-    report = measure_generator(made, yardstick, per_class)
-    table = Table("measure", "generated", "real test images", title=f"{report.images:,} images")
-    for row in report.rows(data.classes):
-        table.add_row(*map(foreign_text, row))
-    table.add_section()
-    for name, *shares in zip(data.classes, report.agreement_per_class, report.ceiling_per_class, strict=True):
-        cells = ("" if share is None else f"{share:.1%}" for share in shares)
-        table.add_row(foreign_text(f"agreement: {name}"), *cells)
-    output().print(table)
+    reports = [
+        replace(measure_generator(each, yardstick, per_class), membership=attacked)
+        for each, attacked in zip(made, attacks, strict=True)
+    ]
+    heads = [source.spec for source in sources] if beside else ["generated"]
+    output().print(_check_table(reports, heads, data.classes))
     if out is not None:
         make_folder(out)
-        write_record(out / "report.json", {"spec": source.spec, "dataset": data.name, **report.as_dict()})
-        sample_grid(made, data.classes, out / "grid.png")
+        found = [{"spec": source.spec, **report.as_dict()} for source, report in zip(sources, reports, strict=True)]
+        about = {"dataset": data.name, "reference": reference, "beside": found[1:]}
+        write_record(out / "report.json", {**found[0], **about})
+        sample_grid(made[0], data.classes, out / "grid.png")
         print(f"{out / 'report.json'}, {out / 'grid.png'}")
+
+
+def _candidates(data: Any, members: int, clients: Path | None, data_root: Path | None) -> Candidates:
+    """Images for the membership attack: those of a run's clients if its config is given, else the training part."""
+    from fedeas.federation.split import refuse_own_data, split_data
+    from fedeas.generators.quality.membership import Candidates
+
+    if clients is None:
+        return Candidates.drawn((data.images, data.labels), (data.test_images, data.test_labels), members)
+    config = with_settings(config_from(clients), _for_dataset(data.name, data_root))
+    refuse_own_data(config, "nobody else has the clients' images")
+    split = split_data(config, data)
+    parts, names = split.partition.indices, split.partition.clients or range(split.partition.num_clients)
+    trained, others = (split.images, split.labels), (split.test_images, split.test_labels)
+    return Candidates.drawn(trained, others, members, parts, names)
+
+
+def _check_table(reports: Sequence[Report], heads: Sequence[str], classes: Sequence[str]) -> Table:
+    """The measures of generators side by side, with those of real test images."""
+    table = Table(title=f"{reports[0].images:,} images")
+    for head in ("measure", *heads, "real test images"):
+        table.add_column(foreign_text(head))
+    found = [{name: (value, real) for name, value, real in report.rows(classes)} for report in reports]
+    for name in dict.fromkeys(name for rows in found for name in rows):
+        values = [rows.get(name, ("", "")) for rows in found]
+        table.add_row(*map(foreign_text, (name, *(value for value, _ in values), max(real for _, real in values))))
+    table.add_section()
+    shares = [*(report.agreement_per_class for report in reports), reports[0].ceiling_per_class]
+    for name, *own in zip(classes, *shares, strict=True):
+        cells = ("" if share is None else f"{share:.1%}" for share in own)
+        table.add_row(foreign_text(f"agreement: {name}"), *cells)
+    return table
 
 
 @generator.command()
@@ -304,15 +349,15 @@ def _quality_rows(path: Path) -> list[tuple[str, str]]:
     ]
 
 
-def _check_seconds(made: Generator, data: Any, per_class: int, classifier: Path | None, place: str) -> float:
-    """Seconds that a check will take: drawing images, comparing them, and training a classifier if there is none."""
+def _check_seconds(made: Sequence[Generator], images: int, data: Any, classifier: Path | None, place: str) -> float:
+    """Seconds that a check will take: drawing or attacking images, comparing them, and training a classifier."""
     import torch
 
     from fedeas.generators.quality.duration import comparing_seconds, drawing_seconds, training_seconds
 
-    device, count = torch.device(place), per_class * data.num_classes
-    seconds = drawing_seconds(made, count, device)
-    seconds += comparing_seconds(data.images, count + len(data.test_images), device)
+    device = torch.device(place)
+    seconds = sum(drawing_seconds(each, images, device) for each in made)
+    seconds += comparing_seconds(data.images, images * len(made) + len(data.test_images), device)
     if classifier is None or not classifier.exists():
         seconds += training_seconds(data.images, data.num_classes, device)
     return seconds

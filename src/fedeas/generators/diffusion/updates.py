@@ -5,20 +5,25 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal
 
+import numpy as np
 import torch
 from diffusers import DDPMScheduler
 from diffusers.training_utils import compute_snr
 from torch import Tensor, nn
 
+from fedeas.core.arrays import FloatArray, IntArray
 from fedeas.core.devices import copy_all
 from fedeas.core.errors import InputError
 from fedeas.generators.acceleration import captured
-from fedeas.generators.base import Shape
+from fedeas.generators.base import Images, Shape
 from fedeas.generators.diffusion.presets import NOISE_LEVELS, Preset
 from fedeas.generators.diffusion.weights import Weights
 
 CLASSES = "class_embedding.weight"
 """The vectors of the classes, and at last that of "no class"."""
+
+LEVELS, DRAWS = (50, 100, 200, 300, 400), 2
+"""Noise levels and draws of noise for `image_losses`; at other levels, images that were seen hardly stand out."""
 
 Moments = Literal["all", "factored", "none"]
 FIRST, SECOND = "exp_avg/", "exp_avg_sq/"
@@ -68,21 +73,11 @@ class Updates:
         clean, classes = self._batch()
         noise = torch.randn(clean.shape, generator=self.random, device=self.device)
         level = torch.randint(NOISE_LEVELS, (self.batch,), generator=self.random, device=self.device)
-        noisy = self.scheduler.add_noise(clean, noise, level)
-        target = self._target(clean, noise, level)
         with torch.autocast(self.device.type, torch.bfloat16, self.device.type == "cuda", cache_enabled=False):
-            predicted = self.called(noisy, level, class_labels=classes).sample
-        errors = (predicted.float() - target).square().mean(dim=(1, 2, 3))
+            kind = self.preset.network.target
+            errors = squared_errors(self.called, self.scheduler, kind, clean, noise, level, classes)
         loss: Tensor = (errors * self.loss_weight[level]).mean()
         return loss
-
-    def _target(self, clean: Tensor, noise: Tensor, level: Tensor) -> Tensor:
-        """What the network should predict."""
-        kind = self.preset.network.target
-        if kind == "v_prediction":
-            velocity: Tensor = self.scheduler.get_velocity(clean, noise, level)
-            return velocity
-        return clean if kind == "sample" else noise
 
     def _batch(self) -> tuple[Tensor, Tensor]:
         """Images scaled to [-1, 1], and their classes, some of them dropped."""
@@ -207,6 +202,38 @@ def initial_network(
     vectors = [own if row is None else before[row] for own, row in zip(fresh, known, strict=True)]
     network.load_state_dict({**tensors, CLASSES: torch.stack(vectors)})
     return network
+
+
+def squared_errors(
+    network: Any, scheduler: DDPMScheduler, target: str, clean: Tensor, noise: Tensor, level: Tensor, classes: Tensor
+) -> Tensor:
+    """The loss of each image before noise levels are weighted: how far the network is from what it should predict."""
+    wanted = clean if target == "sample" else noise
+    if target == "v_prediction":
+        wanted = scheduler.get_velocity(clean, noise, level)
+    predicted = network(scheduler.add_noise(clean, noise, level), level, class_labels=classes).sample
+    errors: Tensor = (predicted.float() - wanted).square().mean(dim=(1, 2, 3))
+    return errors
+
+
+@torch.inference_mode()
+def image_losses(
+    weights: Weights, images: Images, labels: IntArray, device: torch.device | str = "cpu", batch: int = 32
+) -> FloatArray:
+    """A row for each of `LEVELS`: the loss of each image, with the same noise for all images."""
+    network, scheduler = weights.build().to(device), DDPMScheduler(**weights.network.scheduler_settings())
+    drawn = torch.randn(len(LEVELS), DRAWS, 1, *weights.shape, generator=torch.Generator().manual_seed(0)).to(device)
+    losses = np.zeros((len(LEVELS), len(images)))
+    for start in range(0, len(images), batch):
+        part = slice(start, start + batch)
+        clean = torch.from_numpy(np.array(images[part])).to(device).float() / 127.5 - 1
+        classes = torch.from_numpy(np.array(labels[part])).to(device)
+        for row, level in enumerate(LEVELS):
+            for noise in drawn[row]:
+                rest = noise.expand_as(clean), torch.full_like(classes, level), classes
+                errors = squared_errors(network, scheduler, weights.network.target, clean, *rest)
+                losses[row, part] += errors.cpu().numpy() / DRAWS
+    return losses
 
 
 @torch.no_grad()

@@ -20,6 +20,7 @@ from fedeas.core.arrays import FloatArray, IntArray
 from fedeas.core.errors import InputError
 from fedeas.generators.base import Generator, Images, checked_address, image_index
 from fedeas.generators.quality.classifier import Classifier
+from fedeas.generators.quality.membership import MembershipReport
 
 Features = NDArray[np.floating[Any]]
 
@@ -109,6 +110,8 @@ class Report:
     """Fingerprint of the generator, if the images come from one."""
     seconds: float | None = None
     """Seconds that it took to draw them."""
+    membership: MembershipReport | None = None
+    """What an attack on the generator's weights tells of its training images, if they were attacked."""
 
     @property
     def images_per_second(self) -> float | None:
@@ -134,7 +137,7 @@ class Report:
         ]
         if self.seconds is not None:
             rows.append(("images per second", f"{self.images_per_second or 0:,.1f}", ""))
-        return rows
+        return rows + (self.membership.rows() if self.membership else [])
 
 
 def measure_generator(generator: Generator, yardstick: Yardstick, per_class: int = 500) -> Report:
