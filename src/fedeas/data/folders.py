@@ -103,12 +103,23 @@ class FolderSource:
         )
 
     def part(self, part: Part) -> Decoded:
-        """One part alone, in the place of the training part."""
-        images, classes = find_part(self.base, ("train",) if part == "train" else TEST_NAMES)
-        labels = frozen_integers(labels_of(images, classes))
-        encoded = Encoded(ImageFiles(images), labels, ImageFiles(()), labels[:0], classes)
-        identity = json.dumps([str(self.base.resolve()), classes, "one part"])
-        return load_decoded(self.name, fingerprint(identity, self.base, images), lambda: encoded)
+        """One part alone, in the place of the training part; a folder without parts is one part."""
+        base, names = self.base, ("train",) if part == "train" else TEST_NAMES
+        _check_is_there(base)
+        found = next((name for name in names if (base / name).is_dir()), None)
+        other = next((name for name in ("train", *TEST_NAMES) if (base / name).is_dir()), None)
+        if found is None and other is not None:
+            remedy = f"add it, or put the class folders into {base}"
+            raise InputError(f"{base}: holds {other} and no folder {names[0]}; {remedy}")
+        folder = base if found is None else base / found
+        files, depth = _images_of(base, folder, _below(folder)[0])
+        if not files:
+            raise InputError(f"{folder}: no images in class folders; {TREES}")
+        classes = _class_names(folder, depth)
+        labels = frozen_integers(labels_of(files, classes))
+        encoded = Encoded(ImageFiles(files), labels, ImageFiles(()), labels[:0], classes)
+        identity = json.dumps([str(base.resolve()), classes, "one part"])
+        return load_decoded(self.name, fingerprint(identity, base, files), lambda: encoded)
 
     def has_training_part(self) -> bool:
         """Whether there is a folder of training images."""
@@ -161,22 +172,6 @@ def _check_is_there(base: Path) -> None:
     if not base.is_dir():
         where = "" if base.is_absolute() else f" in {Path.cwd()}; paths start where the command is run"
         raise InputError(f"{base}: no such folder{where}")
-
-
-def find_part(base: Path, names: Sequence[str]) -> tuple[tuple[Path, ...], tuple[str, ...]]:
-    """The images of one part and its classes: of the first of these folders, or of a folder without parts."""
-    _check_is_there(base)
-    found = next((name for name in names if (base / name).is_dir()), None)
-    other = next((name for name in ("train", *TEST_NAMES) if (base / name).is_dir()), None)
-    if found is None and other is not None:
-        raise InputError(
-            f"{base}: holds {other} and no folder {names[0]}; add it, or put the class folders into {base}"
-        )
-    part = base if found is None else base / found
-    files, depth = _images_of(base, part, _below(part)[0])
-    if not files:
-        raise InputError(f"{part}: no images in class folders; {TREES}")
-    return files, _class_names(part, depth)
 
 
 def _images_of(base: Path, part: Path, images: Sequence[Path]) -> tuple[tuple[Path, ...], int]:
