@@ -25,9 +25,8 @@ from fedeas.config import RunConfig
 from fedeas.core.files import make_folder
 from reproduction.artefacts import artefacts
 from reproduction.pack import add, finished_runs
-from reproduction.profiles import PROFILES
 from reproduction.results import Results
-from reproduction.studies import PROTOCOLS, study, with_seeds
+from reproduction.studies import PROFILES, PROTOCOLS, study, with_seeds
 
 RESULTS = Path(__file__).parents[1] / "reproduction" / "results" / "beyond"
 NAMES = {"full": "cifar10"}

@@ -23,10 +23,9 @@ from fedeas.core.deadline import Deadline
 from fedeas.core.files import make_folder
 from fedeas.runs.store import RunStore
 from reproduction.artefacts import artefacts
-from reproduction.estimate import estimate
-from reproduction.profiles import PROFILES
+from reproduction.costs import estimate
 from reproduction.reproduction import RESULTS, Places, Reproduction
-from reproduction.studies import PROTOCOLS, study
+from reproduction.studies import PROFILES, PROTOCOLS, study
 
 
 def make_runs(

@@ -132,16 +132,14 @@ def draw_plans(folder: Path) -> None:
 
 def draw_results(folder: Path) -> None:
     """The figures of docs/results.md and docs/beyond.md, from the finished runs that are kept."""
-    from reproduction.figures.gains import gains_figure
-    from reproduction.figures.gallery import figures, overview
+    from reproduction.figures.gallery import PAGE_FIGURES, figures
     from reproduction.figures.style import save_all
-    from reproduction.findings import all_findings
     from reproduction.reproduction import RESULTS, Reproduction
     from reproduction.results import Results
     from reproduction.studies import study
 
     found = Results([RESULTS])
-    save_all([("results-overview", overview(found)), ("beyond-gains", gains_figure(all_findings(found)))], folder)
+    save_all([(name, draw(found)) for name, draw in PAGE_FIGURES.values()], folder)
     for artefact in ("references", "fig4"):
         save_all(figures(artefact, Reproduction(study("full", "clean"), found)), folder)
 

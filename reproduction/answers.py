@@ -1,18 +1,32 @@
-"""The questions behind ``python -m reproduction beyond``, and what all its experiments together answer."""
+"""What the experiments behind ``python -m reproduction beyond`` answer and recommend together."""
 
 from __future__ import annotations
 
-import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
+from itertools import product
 from statistics import mean
 from typing import NamedTuple
 
+from scipy.special import bdtr
+
 from fedeas.runs import Difference, Verdict
-from reproduction.beyond import BALANCED_TITLE, LARGEST, WHOLE
-from reproduction.findings import BALANCED, EQUAL_STEPS, LEGEND, NOTHING, Compared, Findings, marked
-from reproduction.methods import FEDAVG
-from reproduction.text import fixed, listed, markdown_table, signed
+from reproduction.beyond import (
+    BALANCED_TITLE,
+    CEILING,
+    DISJOINT,
+    EQUAL_STEPS,
+    GAUSSIAN,
+    GENERATED,
+    LARGEST,
+    REAL,
+    WHOLE,
+)
+from reproduction.findings import ALLOCATIONS, BALANCED, LEGEND, NOTHING, POOLS, Compared, Findings, marked
+from reproduction.methods import FEDAVG, FEDEAS
+from reproduction.results import mean_of
+from reproduction.text import fixed, listed, markdown_table, mean_cell, signed
 
 STEPS = f", {EQUAL_STEPS}"  # ends the name of a method that is compared at equal steps
 
@@ -49,13 +63,10 @@ FEW = 2  # as many experiments are named in an answer; more are counted
 
 
 class Overall(NamedTuple):
-    """A method's difference to FedEAS in one experiment: its mean over the budgets at which both have been run.
-
-    It has a verdict once all budgets have all seeds.
-    """
+    """A method's difference to FedEAS in one experiment: its mean over the budgets at which both have been run."""
 
     difference: Difference
-    verdict: Verdict
+    verdict: Verdict  # given once all budgets have all seeds
     budgets: int
 
 
@@ -63,25 +74,14 @@ class Overall(NamedTuple):
 def overall(found: Findings) -> dict[str, Overall]:
     """Each method of the questions, if it has been compared; the verdicts hold together with 95 % (Bonferroni)."""
     planned = {name: tables for name in METHODS if (tables := planned_tables(found, name))}
-    means = dict[str, Overall]()
+    means, among = dict[str, Overall](), len(planned) + bool(found.tried)
     for name, tables in planned.items():
         values = [each.by_seed for each in comparisons_of(found, name)]
         if (difference := mean_of(values)) is not None:
             complete = len(values) == len(tables) and difference.seeds >= found.planned_seeds
-            among = len(planned) + bool(found.tried)
             verdict = difference.verdict_among(among) if complete else Verdict.UNFINISHED
             means[name] = Overall(difference, verdict, len(values))
     return means
-
-
-def mean_of(budgets: Sequence[Mapping[int, float]]) -> Difference | None:
-    """The difference over several budgets, given by seed for each: averaged within the seeds that all budgets have.
-
-    >>> mean_of([{0: 1.0, 1: 2.0}, {0: 3.0, 1: 6.0, 2: 9.0}])
-    Difference(mean=3.0, spread=1.4142135623730951, seeds=2)
-    """
-    seeds = set[int].intersection(*(set(each) for each in budgets)) if budgets else set[int]()
-    return Difference.of([mean(each[seed] for each in budgets) for seed in sorted(seeds)])
 
 
 def planned_tables(found: Findings, name: str) -> list[str]:
@@ -104,7 +104,7 @@ def answer(question: Question, experiments: Sequence[Findings]) -> str:
     evidence = [text for method in question.methods if (text := _evidence(method, experiments))]
     lower, higher = (_shown(question.methods, experiments, verdict) for verdict in (Verdict.LOWER, Verdict.HIGHER))
     word, (whole, _) = (question.if_lower, lower) if any(lower) else (question.if_higher, higher)
-    judged = len(_judged(question.methods, experiments))
+    judged = _judged(question.methods, experiments)
     if any(lower) == any(higher):
         word = MIXED if any(lower) else NOT_SHOWN
     elif not whole:
@@ -142,15 +142,16 @@ def _shown(methods: Sequence[str], experiments: Sequence[Findings], verdict: Ver
     return whole, partly
 
 
-def _judged(methods: Sequence[str], experiments: Sequence[Findings]) -> list[Findings]:
-    """The experiments that have all runs of one of these methods."""
-    means = [(each, overall(each)) for each in experiments]
-    return [each for each, of in means if any(name in of and of[name].verdict.is_given for name in methods)]
+def _judged(methods: Sequence[str], experiments: Sequence[Findings]) -> int:
+    """How many experiments have all runs of one of these methods."""
+    return sum(
+        any(each.verdict.is_given for name, each in overall(own).items() if name in methods) for own in experiments
+    )
 
 
 def _evidence(method: str, experiments: Sequence[Findings]) -> str:
     """In which experiments a method is lower or higher than FedEAS, and its mean; empty if nothing can be said yet."""
-    judged, parts = len(_judged([method], experiments)), list[str]()
+    judged, parts = _judged([method], experiments), list[str]()
     for verdict in (Verdict.LOWER, Verdict.HIGHER):
         whole, partly = _shown([method], experiments, verdict)
         if whole:
@@ -253,13 +254,6 @@ def _differences(experiments: Sequence[Findings]) -> list[list[str]]:
     return [*rows, ["seeds", *(each.seeds for each in experiments)]]
 
 
-def mean_cell(found: Difference | None) -> str:
-    """A mean with its 95 % interval; empty if there is none."""
-    if found is None or found.interval is None:  # as of one experiment
-        return ""
-    return f"{signed(found.mean, 2)} ({found.range_text(2)})"
-
-
 CARRY_HEADS = (
     "instead of FedEAS", "experiments above it", "one more experiment", "smallest budgets", "largest budgets",
 )  # fmt: skip
@@ -304,5 +298,181 @@ def at_end(experiments: Sequence[Findings], method: str, end: int) -> Difference
 def sign_test(values: Sequence[float]) -> float:
     """The two-sided p-value of the signs, if both were equally likely; zeros do not count."""
     above, below = (sum(sign * value > 0 for value in values) for sign in (1, -1))
-    one_side = range(max(above, below), above + below + 1)
-    return min(1.0, sum(math.comb(above + below, number) for number in one_side) / 2.0 ** (above + below - 1))
+    return min(1.0, 2 * float(bdtr(min(above, below), above + below, 0.5)))
+
+
+Contrast = tuple[str, str]
+"""The method with a choice, and the one without it."""
+
+POOL = "Pool to the mean"
+CONTRASTS: tuple[Contrast, ...] = (
+    *((f"{title}, {BALANCED_TITLE}", title) for title in (FEDAVG.title, FEDEAS.title, "KL", POOL)),
+    *((WHOLE, POOL), (LARGEST, POOL), (CEILING, FEDEAS.title)),
+)
+SIDE: tuple[Contrast, ...] = ((DISJOINT, FEDEAS.title), (WHOLE, DISJOINT), (DISJOINT, GAUSSIAN), (REAL, GENERATED))
+"""What other images do to FedEAS, in single experiments. Shown at each budget, because the budget decides how many
+images repeat."""
+
+
+def contrast_in(found: Findings, contrast: Contrast) -> Difference | None:
+    """The difference of the two methods in one experiment: its mean over the budgets, once all have all seeds."""
+    budgets = by_budget(found, contrast)
+    return _complete(found, list(budgets.values())) if len(budgets) == found.budgets else None
+
+
+def by_budget(found: Findings, contrast: Contrast) -> dict[str, dict[int, float]]:
+    """The difference of the two methods by budget and seed, wherever both have been run."""
+    usual = [each for each in (*found.compared, *found.aside) if not each.is_control]
+    levels: dict[tuple[str, str], dict[int, float]] = {}  # each a difference to FedEAS, whose own level is 0
+    for each in usual:
+        levels[each.table, each.method] = dict(each.by_seed)
+        levels.setdefault((each.table, FEDEAS.title), {}).update(dict.fromkeys(each.by_seed, 0.0))
+    pairs = {each.table: [levels.get((each.table, title), {}) for title in contrast] for each in usual}
+    return {
+        table: {seed: own[seed] - other[seed] for seed in shared}
+        for table, (own, other) in pairs.items()
+        if (shared := own.keys() & other.keys())
+    }
+
+
+def _complete(found: Findings, budgets: Sequence[Mapping[int, float]]) -> Difference | None:
+    """The mean over these budgets; None while seeds are missing."""
+    difference = mean_of(budgets)
+    return difference if difference is not None and difference.seeds >= found.planned_seeds else None
+
+
+def contrasts_markdown(experiments: Sequence[Findings]) -> str:
+    """What one choice adds over experiments, and below it the side questions, which were asked in single ones."""
+    experiments, rows, sides = clean(experiments), list[list[str]](), list[list[str]]()
+    for contrast in CONTRASTS:
+        found = {each.title: of for each in experiments if (of := contrast_in(each, contrast)) is not None}
+        if ordered := sorted(found, key=lambda title: found[title].mean):
+            mean = mean_cell(Difference.of([each.mean for each in found.values()]))
+            ends = [f"{mean_cell(found[title])}, {title}" for title in (ordered[0], ordered[-1])]
+            rows.append([", instead of ".join(contrast), str(len(found)), mean, *ends])
+    for contrast, each in product(SIDE, experiments):
+        single = {table: _complete(each, [by_seed]) for table, by_seed in by_budget(each, contrast).items()}
+        if cells := [f"{cell} at {table}" for table, of in single.items() if (cell := mean_cell(of))]:
+            mean = mean_cell(contrast_in(each, contrast))
+            sides.append([", instead of ".join(contrast), each.title, mean, "; ".join(cells)])
+    heads = ("method", "experiments", "mean over experiments (95 %)", "lowest", "highest")
+    about = "Differences in points of accuracy under the clean protocol, each the mean over all budgets. In brackets "
+    about += "is the 95 % interval: of the mean, with experiments as units; of one experiment, with seeds as units."
+    side_heads = ("method", "experiment", "mean over budgets (95 %)", "at single budgets (95 %)")
+    of_sides = "Differences in points of accuracy under the clean protocol. Intervals have seeds as units, and each is "
+    of_sides += "taken alone. A budget is shown once all its seeds have been run, the mean once all budgets have been."
+    tables = [markdown_table(heads, rows), about] if rows else []
+    tables += [markdown_table(side_heads, sides), of_sides] if sides else []
+    return "\n\n".join(tables or [NOTHING])
+
+
+NEED_COUNTS = ("pool", "greedy", "kl")  # the policies for which clients must reveal their label counts
+ENDS = ((0, "smallest"), (-1, "largest"))
+
+
+class Shown(NamedTuple):
+    """A policy to recommend, and the evidence: it is shown to be higher than FedEAS somewhere, and lower nowhere.
+
+    `gained` is its mean over experiments, and at their smallest and largest budgets, with intervals, in words.
+    """
+
+    policy: str = "fedeas"  # FedEAS itself needs no evidence
+    datasets: tuple[str, ...] = ()  # those of the experiments in which it is higher
+    higher: int = 0  # number of these experiments
+    judged: int = 0  # number of experiments that have all runs of the policy
+    gained: str = ""
+
+    @property
+    def text(self) -> str:
+        """The policy, and where it was shown to be better.
+
+        >>> print(Shown("kl", ("digits",), 1, 3).text)
+        kl (shown to be higher than FedEAS in 1 of 3 experiments, on digits, and lower in none)
+        """
+        where = f"in {self.higher} of {self.judged} experiments, on {listed(self.datasets)}"
+        told = [f"shown to be higher than FedEAS {where}, and lower in none", *filter(None, [self.gained])]
+        return f"{self.policy} ({'; '.join(told)})" if self.higher else self.policy
+
+
+class Advice(NamedTuple):
+    """The policy if a server makes the images, and if clients do; and balanced softmax, if it helps FedEAS."""
+
+    server: Shown = Shown()
+    clients: Shown = Shown()
+    loss: Shown = Shown()
+
+    @property
+    def clauses(self) -> list[str]:
+        """The advice, clause by clause.
+
+        >>> Advice().clauses
+        ['if a server makes the images, fedeas', 'if clients make their own, fedeas']
+        """
+        names = [re.split(r"[ (]", each.policy)[0] for each in (self.server, self.clients)]
+        told = [f"if a server makes the images, {self.server.text}", f"if clients make their own, {self.clients.text}"]
+        told += [f"with fedeas, {self.loss.text}"] if self.loss.higher else []
+        if names[0] == "pool":
+            told.append("clients of a pool have more images than those of fedeas, and so train for more steps")
+        if telling := listed([name for name in names if name in NEED_COUNTS]):
+            told.append(f"for {telling} the server needs the label counts of all clients, for fedeas it does not")
+        return told
+
+
+def advice_of(experiments: Sequence[Findings]) -> Advice:
+    """What these experiments recommend together."""
+    server, clients = (_recommended(experiments, each) for each in (POOLS, ALLOCATIONS))
+    return Advice(server, clients, loss=_case_for(experiments, BALANCED_TITLE, BALANCED))
+
+
+def _recommended(experiments: Sequence[Findings], policies: Mapping[str, str]) -> Shown:
+    """The policy that is better than FedEAS on most datasets, among equals that of the highest mean; else FedEAS."""
+    ranks = dict[tuple[int, float], Shown]()
+    for title, policy in policies.items():
+        shown = _case_for(experiments, policy, [title])
+        if shown.higher:
+            means = [overall(each)[title].difference.mean for each in experiments if _verdicts(each, [title])]
+            ranks.setdefault((len(shown.datasets), mean(means)), shown)
+    return ranks[max(ranks)] if ranks else Shown()
+
+
+def _case_for(experiments: Sequence[Findings], policy: str, methods: Sequence[str]) -> Shown:
+    """Where one of a policy's methods is higher than FedEAS; FedEAS itself if one is lower, be it at one budget."""
+    if any(where_shown(each, name, Verdict.LOWER) is not None for each, name in product(experiments, methods)):
+        return Shown()
+    judged = [(each.dataset, found) for each in experiments if (found := _verdicts(each, methods))]
+    higher = [dataset for dataset, found in judged if Verdict.HIGHER in found]
+    gained = list[str]()
+    if len(methods) == 1:
+        ends = [(size, mean_cell(at_end(experiments, methods[0], end))) for end, size in ENDS]
+        gained = [
+            *mean_text(experiments, methods[0]),
+            *(f"{text} at the {size} budgets" for size, text in ends if text),
+        ]
+    shown = Shown(policy, tuple(dict.fromkeys(higher)), len(higher), len(judged), ", ".join(gained))
+    return shown if higher else Shown()
+
+
+def _verdicts(found: Findings, methods: Sequence[str]) -> list[Verdict]:
+    """The verdicts on these methods over all budgets of the experiment."""
+    means = [overall(found)[name] for name in methods if name in overall(found)]
+    return [each.verdict for each in means if each.verdict.is_given and each.budgets == found.budgets]
+
+
+def advice_markdown(experiments: Sequence[Findings]) -> str:
+    """What all experiments recommend together, and what each does; a cell is empty until a method has all its runs."""
+    heads = ("experiment", "comparisons; seeds", "if a server makes the images", "if clients make their own")
+    titles = {policy: title for title, policy in {**POOLS, **ALLOCATIONS}.items()}
+    rows = list[list[str]]()
+    for found in experiments:
+        advice = advice_of([found])
+        server, clients = (titles.get(each.policy, FEDEAS.title) for each in (advice.server, advice.clients))
+        loss = "yes" if advice.loss.higher else "not shown to help"
+        judged = {method for method, each in overall(found).items() if each.verdict.is_given}
+        cells = ((POOLS, server), (ALLOCATIONS, clients), (BALANCED, loss))
+        shown = [text if judged.intersection(methods) else "" for methods, text in cells]
+        rows.append([found.title, f"{len(found.compared)} of {len(found.planned)}; {found.seeds}", *shown])
+    table = markdown_table([*heads, BALANCED_TITLE], rows)
+    running = [each.title for each in experiments if not each.is_finished]
+    remarks = ["\n  - ".join(["Recommended:", *advice_of(experiments).clauses])]
+    remarks += [f"Not finished: {'; '.join(running)}. Advice may change."] if running else []
+    return "\n".join([*(f"- {line}" for line in remarks), "", table])

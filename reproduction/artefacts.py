@@ -8,13 +8,12 @@ from decimal import Decimal
 
 from fedeas import FedEAS
 from fedeas.config import RunConfig
-from reproduction import measures, methods
+from reproduction import results as measures
 from reproduction.beyond import sheets_in
-from reproduction.measures import Measure
-from reproduction.methods import FEDAVG, FEDEAS, FULL_BALANCE, METHODS, MISSING_ONLY, SCAFFOLD, UNIFORM, Method
-from reproduction.profiles import HEADLINE, MAIN
-from reproduction.published import EXAMPLE, Row, Setting, published, setting
-from reproduction.studies import Study
+from reproduction.methods import ABLATION, FEDAVG, FEDEAS, FULL_BALANCE, METHODS, POLICIES, UNIFORM, Method, with_total
+from reproduction.published import EXAMPLE, Setting, published, setting
+from reproduction.results import Measure
+from reproduction.studies import HEADLINE, MAIN, Study
 from reproduction.tables import NOT_REACHED, Cell, Rows, Sheet, generated, imbalance_removed, minus, placed
 
 
@@ -41,22 +40,32 @@ def accuracy_sheet(study: Study) -> Sheet:
     """Table 1."""
     note = "Full-Balance is not ranked: it generates many times more images "
     note += "(`python -m reproduction counts` shows how many)."
-    title = f"Accuracy, %: mean of {study.window}"
-    return _methods_by_settings(study, title, measures.accuracy, published().accuracy, note)
+    return _by_setting(study, f"Accuracy, %: mean of {study.window}", measures.accuracy, "accuracy", note=note)
 
 
 def peak_sheet(study: Study) -> Sheet:
     """The peak table of the supplement."""
-    return _methods_by_settings(study, "Peak accuracy, %: best of all rounds", measures.peak, published().peak)
+    return _by_setting(study, "Peak accuracy, %: best of all rounds", measures.peak, "peak")
 
 
-def _methods_by_settings(study: Study, title: str, measure: Measure, printed: dict[str, Row], note: str = "") -> Sheet:
+def allocation_sheet(study: Study) -> Sheet:
+    """The numbers of Fig. 1(b), in both settings."""
+    title = f"Accuracy of policies at equal budget, %: mean of {study.window}"
+    return _by_setting(study, title, measures.accuracy, "accuracy", MAIN, POLICIES[:4])
+
+
+def _by_setting(
+    study: Study, title: str, measure: Measure, printed: str,
+    settings: Sequence[str] = (), methods: Sequence[Method] = tuple(METHODS.values()), note: str = "",
+) -> Sheet:  # fmt: skip
+    """Methods by settings, by default all of the study's, without the cells that the paper leaves out."""
+    wheres = [setting(name) for name in settings] or study.settings
     rows: Rows = {}
-    for name, method in METHODS.items():  # without the cells that the paper leaves out
-        numbers = [(where, published().printed(name, where, printed)) for where in study.settings]
+    for method in methods:
+        numbers = [(where, published().printed(method.name, where, published()[printed])) for where in wheres]
         cells = [None if number is None else _cell(study, where, method, measure, number) for where, number in numbers]
         rows[method.title] = tuple(cells)
-    columns = tuple(map(study.title, study.settings))
+    columns = tuple(map(study.title, wheres))
     return Sheet(study.named(title), columns, rows, ranked=columns, aside=(FULL_BALANCE.title,), note=note)
 
 
@@ -75,7 +84,7 @@ def sweep_sheet(study: Study) -> Sheet:
     for place, beta in enumerate(sweep.beta):
         budget = FedEAS(float(beta)).spec
         own = study.config(where, Method(f"FedEAS {beta}", policy=budget))
-        even = study.config(where, Method(f"Uniform {beta}", policy=methods.at_one_budget("uniform", budget)))
+        even = study.config(where, Method(f"Uniform {beta}", policy=with_total("uniform", budget)))
         ours = (sweep.fedeas, sweep.fedeas_gain, sweep.fedeas_eta)
         uniform = (sweep.uniform, sweep.uniform_gain, sweep.uniform_eta)
         both = (*gains(own, [row[place] for row in ours]), *gains(even, [row[place] for row in uniform]))
@@ -95,7 +104,7 @@ def ablation_sheet(study: Study) -> Sheet:
     """Table 2, at the betas that give the printed totals."""
     where, printed = setting(EXAMPLE), published().ablation
     rows: Rows = {}
-    for (title, policy), total, level in zip(methods.ABLATION.items(), printed.total, printed.accuracy, strict=True):
+    for (title, policy), total, level in zip(ABLATION.items(), printed.total, printed.accuracy, strict=True):
         config = study.config(where, Method(title, policy=policy.spec))
         rows[title] = (placed(config, study.printed(total)), _accuracy(config, study.printed(level)))
     note = "The paper states beta = 8 for all three rows. Its totals follow from the values of beta shown here."
@@ -123,33 +132,18 @@ def convergence_sheet(study: Study) -> Sheet:
     printed = published().convergence
     wheres = [setting(name) for name in printed.setting]
     rows: Rows = {}
-    for name, numbers in printed.rounds.items():
-        rows[METHODS[name].title] = tuple(
-            replace(_cell(study, where, METHODS[name], measures.rounds_to_threshold, number, 0), otherwise=NOT_REACHED)
-            for where, number in zip(wheres, numbers, strict=True)
-        )
+    for method in (METHODS[name] for name in printed.rounds):
+        rows[method.title] = tuple(_first_round(study, where, method) for where in wheres)
     note = "Each seed counts with its own first round. The figure marks the first round of the mean curve, which may "
     note += "be another one."
     title = study.named(f"First round at {printed.threshold}% accuracy")
     return Sheet(title, tuple(map(study.title, wheres)), rows, note=note)
 
 
-def allocation_sheet(study: Study) -> Sheet:
-    """The numbers of Fig. 1(b), in both settings."""
-    wheres = [setting(name) for name in MAIN]
-    rows: Rows = {}
-    for each in (FEDAVG, UNIFORM, MISSING_ONLY, FEDEAS):
-        numbers = [(where, published().printed(each.name, where)) for where in wheres]
-        rows[each.title] = tuple(_cell(study, where, each, measures.accuracy, number) for where, number in numbers)
-    columns = tuple(map(study.title, wheres))
-    title = study.named(f"Accuracy of policies at equal budget, %: mean of {study.window}")
-    return Sheet(title, columns, rows, ranked=columns)
-
-
 def generator_sheet(study: Study) -> Sheet:
     """The section on another generator."""
     where, printed, profile = setting(EXAMPLE), published().generator_change, study.profile
-    rows: Rows = {}
+    rows = Rows()
     names = ((profile.generator, "{generator}", "ddpm"), (profile.other_generator, "{other}", "sd-turbo"))
     for title, source, name in names:
         runs = [study.config(where, replace(method, generator=source)) for method in (FEDEAS, UNIFORM)]
@@ -163,12 +157,8 @@ def combination_sheet(study: Study) -> Sheet:
     """FedEAS with SCAFFOLD."""
     printed = published().combination
     where = setting(printed.setting)
-    rivals = {
-        methods.combined(FEDEAS, SCAFFOLD): printed.both,
-        FEDEAS: printed.fedeas,
-        SCAFFOLD: printed.scaffold,
-    }
-    rows: Rows = {}
+    scaffold, rows = METHODS["scaffold"], Rows()
+    rivals = {FEDEAS.combined(scaffold): printed.both, FEDEAS: printed.fedeas, scaffold: printed.scaffold}
     for each, number in rivals.items():
         level = Cell((study.config(where, each),), measures.accuracy)
         peak, final = _cell(study, where, each, measures.peak, number), _cell(study, where, each, measures.final, None)
@@ -182,15 +172,13 @@ def wall_clock_sheet(study: Study) -> Sheet:
     """The time of FedEAS and of Full-Balance."""
     where, printed = setting(EXAMPLE), published().wall_clock
     own, full = (study.config(where, method) for method in (FEDEAS, FULL_BALANCE))
-    cells: dict[str, tuple[tuple[RunConfig, ...], Measure, Decimal]] = {
-        "FedEAS, minutes": ((own,), measures.minutes, printed.fedeas_minutes),
-        "Full-Balance, minutes": ((full,), measures.minutes, printed.full_balance_minutes),
-        "Full-Balance over FedEAS": ((full, own), measures.time_ratio, printed.ratio),
-    }
-    rows: Rows = {
-        name: (Cell(runs, measure, study.printed(number), 1, "images reused"),)
-        for name, (runs, measure, number) in cells.items()
-    }
+    rows: Rows = {}
+    for name, runs, measure, number in (
+        ("FedEAS, minutes", (own,), measures.minutes, printed.fedeas_minutes),
+        ("Full-Balance, minutes", (full,), measures.minutes, printed.full_balance_minutes),
+        ("Full-Balance over FedEAS", (full, own), measures.time_ratio, printed.ratio),
+    ):
+        rows[name] = (Cell(runs, measure, study.printed(number), 1, "images reused"),)
     note = "The paper measured on one RTX 4090; the machine of our runs is recorded with them. Runs that reused images "
     note += "from the bank are not timed; run this command in a new folder to time all."
     return Sheet(study.heading("Generation and training", where), ("",), rows, note=note)
@@ -202,28 +190,22 @@ def references_sheet(study: Study) -> Sheet:
     columns = ("imbalance removed, %", level, "minus FedEAS, points", "final, %", "steps", "images seen")
     note = "All but FedAvg generate the same number of images. Greedy, the reference of the paper's Fig. 2(b), and "
     note += "Optimal minimise the label imbalance; the paper has no accuracies for them."
-    rows = {
-        method.title: (imbalance_removed(study.config(where, method)), *_reached(study, where, method))
-        for method in POLICIES_AT_EQUAL_BUDGET
-    }
+    rows: Rows = {}
+    for each in POLICIES:
+        rows[each.title] = (imbalance_removed(study.config(where, each)), *_reached(study, where, each))
     title = study.heading("Policies at equal budget", where)
     return Sheet(title, columns, rows, ranked=(level, "final, %"), note=note, by_method=True)
 
 
 def measures_sheet(study: Study) -> Sheet:
     """Other measures of the same runs."""
-    where, printed = setting(HEADLINE), published()
-    columns = ("peak, %", f"first round at {printed.convergence.threshold} %", "Gamma-hat")
-    rows: Rows = {}
-    for each in POLICIES_AT_EQUAL_BUDGET:
-        first = _cell(study, where, each, measures.rounds_to_threshold, printed.round_of(each.name, where), 0)
+    where, rows = setting(HEADLINE), Rows()
+    columns = ("peak, %", f"first round at {published().convergence.threshold} %", "Gamma-hat")
+    for each in POLICIES:
         updates = _cell(study, where, each, measures.gamma_hat, None, 3)
-        rows[each.title] = (_peak(study, where, each), replace(first, otherwise=NOT_REACHED), updates)
+        rows[each.title] = (_peak(study, where, each), _first_round(study, where, each), updates)
     note = "Peak: the best round, chosen on the test set and therefore optimistic."
     return Sheet(study.heading("Other measures", where), columns, rows, note=note, by_method=True)
-
-
-POLICIES_AT_EQUAL_BUDGET = (FEDAVG, UNIFORM, MISSING_ONLY, FEDEAS, methods.GREEDY, methods.OPTIMAL)
 
 
 def setting_sheets(study: Study) -> list[Sheet]:
@@ -248,6 +230,12 @@ def _reached(study: Study, where: Setting, method: Method) -> tuple[Cell | None,
         Cell((own,), measures.steps, None, 0, "not recorded"),
         Cell((own,), measures.images_seen, None, 0, "not recorded"),
     )
+
+
+def _first_round(study: Study, where: Setting, method: Method) -> Cell:
+    """The first round at the threshold."""
+    number = published().round_of(method.name, where)
+    return replace(_cell(study, where, method, measures.rounds_to_threshold, number, 0), otherwise=NOT_REACHED)
 
 
 def _peak(study: Study, where: Setting, method: Method) -> Cell:

@@ -10,13 +10,13 @@ import numpy as np
 
 from fedeas import FedEAS
 from fedeas.config import RunConfig
-from reproduction.measures import accuracy, final, steps
-from reproduction.methods import FEDAVG, FEDEAS, Method, at_one_budget
-from reproduction.profiles import HELD_OUT
+from reproduction.methods import FEDAVG, FEDEAS, Method, with_total
 from reproduction.published import Setting
-from reproduction.studies import Study, plan_of
+from reproduction.results import accuracy, final, steps
+from reproduction.studies import HELD_OUT, Study, plan_of
 from reproduction.tables import Cell, Rows, Sheet, generated, imbalance_removed, minus, placed
 
+EQUAL_STEPS = "equal steps"
 BALANCED = "balanced-softmax"
 BALANCED_TITLE = "balanced softmax"
 SHARED = "shared(of={generator})"
@@ -47,7 +47,7 @@ def methods_at(study: Study, where: Setting, beta: float) -> dict[str, Method]:
     """The methods that are compared at the budget of FedEAS with this beta, by title."""
     budget = FedEAS(beta).spec
     ours = replace(FEDEAS, policy=budget)
-    kl = Method("KL", policy=at_one_budget("kl", budget))
+    kl = Method("KL", policy=with_total("kl", budget))
     pool = Method("Pool to the mean", policy=f"pool(distinct={budget})", generator=SHARED)
     plan, images = (plan_of(study.config(where, method)) for method in (pool, ours))
     # With other images it shows what is lost because images are generated, or because real ones repeat.
@@ -62,8 +62,8 @@ def methods_at(study: Study, where: Setting, beta: float) -> dict[str, Method]:
         replace(FEDAVG, title=SAMPLING, sampling="balanced"),
         *([replace(FEDAVG, title=CEILING, central=True)] if study.protocol == "clean" else []),
         ours,
-        Method("Uniform", policy=at_one_budget("uniform", budget)),
-        Method("Greedy", policy=at_one_budget("greedy", budget)),
+        Method("Uniform", policy=with_total("uniform", budget)),
+        Method("Greedy", policy=with_total("greedy", budget)),
         kl,
         pool,
         replace(pool, title=WHOLE, generator=whole),
@@ -97,6 +97,11 @@ class Comparison(NamedTuple):
     beta: float
     equal_steps: bool
     runs: Mapping[str, RunConfig]
+
+    @property
+    def name(self) -> str:
+        """The budget, and whether steps are equal."""
+        return f"beta = {self.beta:g}" + f", {EQUAL_STEPS}" * self.equal_steps
 
 
 def comparisons_in(study: Study, where: Setting) -> list[Comparison]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from decimal import ROUND_HALF_UP, Decimal
 from enum import StrEnum
@@ -74,18 +74,22 @@ def count_claims(slow: bool = False) -> list[Claim]:
     ):
         pairs = zip(policies, row, strict=True)
         claims += [Claim(group, each.spec, table, number, each.allocate(counts).total) for each, number in pairs]
-    claims += _from_counts("Facts of CIFAR-10, K=20, alpha=0.1", paper.facts)
-    rows = (("fedeas", sweep.fedeas, sweep.fedeas_eta), ("uniform", sweep.uniform, sweep.uniform_eta))
-    for name, accuracies, etas in rows:
-        for policy, beta, level, eta in zip(betas, sweep.beta, accuracies, etas, strict=True):
-            claims.append(_efficiency(f"{name}, beta={beta}", level, policy, eta))
-    claims.append(_efficiency("full-balance", sweep.full_balance, FullBalance(), sweep.full_balance_eta))
+    numbers = _numbers_of(counts)
+    claims += _from_counts("Facts of CIFAR-10, K=20, alpha=0.1", paper.facts, numbers)
+    made = [policy.allocate(counts).total for policy in betas]
+    efficiencies = [("full-balance", sweep.full_balance, sweep.full_balance_eta, FullBalance().allocate(counts).total)]
+    for name in ("uniform", "fedeas"):
+        names = [f"{name}, beta={beta}" for beta in sweep.beta]
+        efficiencies[:0] = zip(names, sweep[name], sweep[f"{name}_eta"], made, strict=True)
+    for where, level, eta, total in efficiencies:  # from the paper's accuracies and our totals
+        ours = fedeas.accuracy_per_thousand(float(level - sweep.fedavg), total)
+        claims.append(Claim("Efficiency eta, accuracies as printed", where, "supplement F", eta, ours))
     letter, literal = iter(recorded().as_printed), FedEAS(float(totals.beta), fill="all")
     for where, number in _cells(totals.fedeas):  # the totals of Eq. (gen) as printed, which the tables do not follow
         why = "" if next(letter) == number else "the tables fill only classes below the client's mean"
         total = literal.allocate(where.counts()).total
         claims.append(Claim("Eq. (gen) to the letter", f"{literal.spec}, {where.title}", "Table 1", number, total, why))
-    more = list(_from_counts("Not printed, recorded with the partition", recorded().facts))
+    more = [*_from_counts("Not printed, recorded with the partition", recorded().facts, numbers)]
     # Partitions drawn again must equal the shipped counts, after the recorded number of draws.
     group = "Draws until the shipped partition comes out"
     for setting, draws in zip(published().settings, recorded().draws, strict=True):
@@ -95,13 +99,6 @@ def count_claims(slow: bool = False) -> list[Claim]:
             ours = drawn.partition.recipe["draws"] if same else 0
             more.append(Claim(group, setting.title, "-", Decimal(draws), ours))
     return [*claims, *(replace(claim, is_printed=False) for claim in more)]
-
-
-def _efficiency(where: str, accuracy: Decimal, policy: FedEAS | FullBalance, eta: Decimal) -> Claim:
-    """Eta from the paper's accuracies and our totals."""
-    total = policy.allocate(example_counts()).total
-    ours = fedeas.accuracy_per_thousand(float(accuracy - published().beta_sweep.fedavg), total)
-    return Claim("Efficiency eta, accuracies as printed", where, "supplement F", eta, ours)
 
 
 def claims_markdown(claims: Iterable[Claim]) -> str:
@@ -120,10 +117,9 @@ def claims_markdown(claims: Iterable[Claim]) -> str:
     return "\n".join(lines)
 
 
-def _from_counts(group: str, facts: tuple[Fact, ...]) -> Iterator[Claim]:
-    numbers = _numbers_of(example_counts())
+def _from_counts(group: str, facts: tuple[Fact, ...], numbers: Mapping[str, Number]) -> Iterator[Claim]:
     for fact in facts:
-        yield Claim(group, fact.says, fact.where or "-", fact.value, numbers[fact.id](), fact.disagrees)
+        yield Claim(group, fact.says, fact.where or "-", fact.value, numbers[fact.id], fact.disagrees)
 
 
 def _cells(row: Row) -> Iterator[tuple[Setting, Decimal]]:
@@ -132,8 +128,8 @@ def _cells(row: Row) -> Iterator[tuple[Setting, Decimal]]:
             yield setting, printed
 
 
-def _numbers_of(counts: LabelCounts) -> dict[str, Callable[[], Number]]:
-    """The facts of one partition, by their ids in the data files; each is computed when it is called."""
+def _numbers_of(counts: LabelCounts) -> dict[str, Number]:
+    """The facts of one partition, by their ids in the data files."""
     policy = FedEAS(float(published().totals.beta))
     plan, demand = policy.allocate(counts), FullBalance().allocate(counts)
     shares, negative = fedeas.concentration(counts, plan), fedeas.marginal_gain(counts) < 0
@@ -141,55 +137,48 @@ def _numbers_of(counts: LabelCounts) -> dict[str, Callable[[], Number]]:
     each, rest = divmod(plan.total, counts.n.size)
     class_major = Allocation((each + (np.arange(counts.n.size) < rest)).reshape(counts.n.T.shape).T)
     whole, without_entropy, linear = (each.allocate(counts).total for each in ABLATION.values())
+    interval, linear_beta = select_beta(counts), beta_for_total(FedEAS(gamma=1), counts, plan.total).beta
+    (grid_beta,) = [float(beta) for beta in published().beta_sweep.beta if float(beta) in interval]
+    removed, by_uniform, by_class_major = (
+        100 * fedeas.imbalance_removed(counts, each) for each in (plan, uniform, class_major)
+    )
     real, synthetic = float(np.median(counts.sizes)), float(np.median(plan.per_client))
-
-    def gap_to(other: Allocation) -> float:
-        return 100 * (fedeas.imbalance_removed(counts, plan) - fedeas.imbalance_removed(counts, other))
-
-    def beta_of_the_grid() -> float:
-        interval = select_beta(counts)
-        (beta,) = [float(beta) for beta in published().beta_sweep.beta if float(beta) in interval]
-        return beta
-
-    def linear_ratio() -> float:
-        beta = beta_for_total(FedEAS(gamma=1), counts, plan.total).beta
-        return fedeas.budget_ratio(FedEAS(beta, gamma=1).budgets(counts))
 
     return {
         # Section 2.2 and Fig. 2(a): how much imbalance the plan removes, and at how few clients it is.
-        "top-imbalance": lambda: 100 * float(shares.imbalance[4]),
-        "top-budget": lambda: 100 * float(shares.budget[4]),
-        "removed": lambda: 100 * fedeas.imbalance_removed(counts, plan),
-        "negative-pairs": lambda: int(negative.sum()),
+        "top-imbalance": 100 * float(shares.imbalance[4]),
+        "top-budget": 100 * float(shares.budget[4]),
+        "removed": removed,
+        "negative-pairs": int(negative.sum()),
         # Abstract and section 2.2: the plan beside one that balances every client.
-        "full-balance-saving": lambda: 100 * (1 - plan.total / demand.total),
-        "full-balance-fraction": lambda: 100 * plan.total / demand.total,
-        "demand-least": lambda: int(demand.per_client.min()),
-        "demand-most": lambda: int(demand.per_client.max()),
+        "full-balance-saving": 100 * (1 - plan.total / demand.total),
+        "full-balance-fraction": 100 * plan.total / demand.total,
+        "demand-least": int(demand.per_client.min()),
+        "demand-most": int(demand.per_client.max()),
         # Section 2.2, Fig. 2(b) and supplement A: the plan beside an even spread of the same total.
-        "uniform-gap": lambda: gap_to(uniform),
-        "uniform-negative": lambda: int(uniform.n[negative].sum()),
-        "uniform-negative-share": lambda: 100 * int(uniform.n[negative].sum()) / plan.total,
-        "uniform-each": lambda: plan.total // counts.n.size,
-        "class-major-negative": lambda: int(class_major.n[negative].sum()),
-        "class-major-gap": lambda: gap_to(class_major),
+        "uniform-gap": removed - by_uniform,
+        "uniform-negative": int(uniform.n[negative].sum()),
+        "uniform-negative-share": 100 * int(uniform.n[negative].sum()) / plan.total,
+        "uniform-each": plan.total // counts.n.size,
+        "class-major-negative": int(class_major.n[negative].sum()),
+        "class-major-gap": removed - by_class_major,
         # Sections 3.1 and 4.3: which beta is admissible, and how unequal the clients' budgets are.
-        "beta-lo": lambda: select_beta(counts).lo,
-        "beta-hi": lambda: select_beta(counts).hi,
-        "beta-grid": beta_of_the_grid,
-        "no-admissible-beta": lambda: sum(not select_beta(each.counts()) for each in published().settings),
-        "budget-ratio": lambda: fedeas.budget_ratio(policy.budgets(counts)),
-        "linear-ratio": linear_ratio,
+        "beta-lo": interval.lo,
+        "beta-hi": interval.hi,
+        "beta-grid": grid_beta,
+        "no-admissible-beta": sum(not select_beta(each.counts()) for each in published().settings),
+        "budget-ratio": fedeas.budget_ratio(policy.budgets(counts)),
+        "linear-ratio": fedeas.budget_ratio(FedEAS(linear_beta, gamma=1).budgets(counts)),
         # Section 4.4 and Table 2: totals without entropy, and with budgets linear in the size.
-        "ablation-no-entropy-extra": lambda: without_entropy - whole,
-        "ablation-linear-extra": lambda: linear - whole,
-        "ablation-no-entropy-at-8": lambda: FedEAS(8, entropy=False).allocate(counts).total,
-        "ablation-linear-at-8": lambda: FedEAS(8, gamma=1).allocate(counts).total,
+        "ablation-no-entropy-extra": without_entropy - whole,
+        "ablation-linear-extra": linear - whole,
+        "ablation-no-entropy-at-8": FedEAS(8, entropy=False).allocate(counts).total,
+        "ablation-linear-at-8": FedEAS(8, gamma=1).allocate(counts).total,
         # Section 4.3 and supplement D: real and synthetic images of the clients.
-        "synthetic-share": lambda: 100 * fedeas.synthetic_share(counts, plan),
-        "median-cache": lambda: synthetic,
-        "median-real": lambda: real,
-        "real-fraction": lambda: 100 * real / (real + synthetic),
-        "real-total": lambda: counts.total,
-        "absent-pairs": lambda: int((counts.n == 0).sum()),
+        "synthetic-share": 100 * fedeas.synthetic_share(counts, plan),
+        "median-cache": synthetic,
+        "median-real": real,
+        "real-fraction": 100 * real / (real + synthetic),
+        "real-total": counts.total,
+        "absent-pairs": int((counts.n == 0).sum()),
     }

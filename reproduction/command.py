@@ -11,27 +11,23 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Console
+from rich.markdown import Markdown
 from rich.table import Table
 
 from fedeas import FedEASError, InputError
 from fedeas.config import RunConfig
-from reproduction.answers import answers_markdown, robustness_markdown
+from reproduction.answers import advice_markdown, answers_markdown, contrasts_markdown, robustness_markdown
 from reproduction.artefacts import ARTEFACTS, EXPERIMENTS, artefacts
 from reproduction.claims import Status, claims_markdown, count_claims
-from reproduction.contrasts import contrasts_markdown
-from reproduction.economies import economies_markdown
-from reproduction.estimate import speeds
+from reproduction.costs import economies_markdown, speeds
 from reproduction.findings import all_findings, findings_markdown, findings_of, protocols_compared
-from reproduction.headline import headline
-from reproduction.ledger import View, ledger_markdown
-from reproduction.profiles import Precision
-from reproduction.recommendation import advice_markdown
+from reproduction.ledger import View, headline, ledger_markdown
 from reproduction.reproduction import RESULTS, RUNS, Places, Reproduction, made_folder, stays_here
 from reproduction.results import Results
-from reproduction.studies import Protocol, Study, study
+from reproduction.studies import Precision, Protocol, Study, study
 from reproduction.tables import BEST, NOT_RUN, SECOND, Entry, Filled, markdown
 from reproduction.text import listed
-from reproduction.tried_page import tried_markdown
+from reproduction.tried import tried_markdown
 
 Page = Callable[[Results, Study], str]
 PAGES: dict[str, tuple[str, Page]] = {
@@ -120,7 +116,9 @@ def command(
     if not done.outcomes or any(outcome.run is not None for outcome in done.outcomes):
         _print_tables(done, as_markdown)
         if folder is not None:
-            done.write(folder, say)
+            from reproduction.figures.gallery import write
+
+            write(done, folder, say)
             say(f"tables and figures: {folder}")
     if not only_show:
         _say_what_is_missing(done)
@@ -130,9 +128,9 @@ def _print_counts(slow: bool, as_markdown: bool) -> None:
     """Print the claims; exit with 1 if a number is wrong."""
     claims = count_claims(slow)
     _print(claims_markdown(claims), as_markdown)
-    tally = {status: sum(claim.status is status for claim in claims) for status in Status}
-    say(", ".join(f"{count} {status}" for status, count in tally.items()))
-    if tally[Status.WRONG]:
+    found = [claim.status for claim in claims]
+    say(", ".join(f"{found.count(status)} {status}" for status in Status))
+    if Status.WRONG in found:
         raise typer.Exit(1)
 
 
@@ -142,24 +140,21 @@ def _print_page(name: str, chosen: Study, found: Results, out: Path | None, as_m
     if name == "findings" and not any(each.compared for each in findings_of(chosen, found)):
         for other in protocols_compared(chosen.profile.name, found):
             say(f"under protocol {other} methods have been compared: add --protocol {other}")
-    if out is not None and name in ("summary", "answers"):
-        from reproduction.figures.gains import gains_figure
-        from reproduction.figures.gallery import overview
-        from reproduction.figures.style import save_all
+    if out is not None:
+        from reproduction.figures.gallery import PAGE_FIGURES, save_all
 
-        gains = ("beyond-gains", gains_figure(all_findings(found)))
-        save_all([("results-overview", overview(found)) if name == "summary" else gains], made_folder(out))
+        for figure, draw in [PAGE_FIGURES[name]] if name in PAGE_FIGURES else []:
+            save_all([(figure, draw(found))], made_folder(out))
 
 
 def _print_tables(done: Reproduction, as_markdown: bool) -> None:
     """Print the tables; if there are several, those without runs share a line."""
     console, tables = output(), done.tables()
-    empty = [table.title for table in tables if not table.is_run] if len(tables) > 1 else []
-    for table in tables:
-        if table.title not in empty:
-            print(markdown(table)) if as_markdown else console.print(filled_table(table))
-    if empty:
-        print(f"Not run: {'; '.join(empty)}.\n")
+    shown = [table for table in tables if table.is_run or len(tables) == 1]
+    for table in shown:
+        print(markdown(table)) if as_markdown else console.print(filled_table(table))
+    if len(shown) < len(tables):
+        print(f"Not run: {'; '.join(table.title for table in tables if table not in shown)}.\n")
     if tables and not as_markdown:
         console.print(done.study.says)
     elif tables and not done.study.is_the_papers:  # the page around the tables describes the paper's protocol
@@ -188,30 +183,28 @@ def filled_table(table: Filled) -> Table:
     shown = Table(title=table.title, caption=notes, title_justify="left", caption_justify="left", show_lines=compared)
     for head in ("", *table.heads):
         shown.add_column(head, justify="right" if head else "left")
-    for row in table.written(_entry):
+
+    def cell(entry: Entry, count: bool) -> str:
+        mark = {BEST: "bold", SECOND: "underline"}.get(entry.rank, "dim" if entry.ours is None else "default")
+        number, last = DASH if entry.number == NOT_RUN else entry.number, entry.last.replace(" ±", "\n±")
+        lines = [entry.deviation, *entry.brackets(count), last, entry.printed, entry.difference]
+        return "\n".join([f"[{mark}]{number}[/]", *(f"[dim]{text}[/]" for text in lines if text)])
+
+    for row in table.written(cell):
         shown.add_row(*row)
     return shown
-
-
-def _entry(entry: Entry, count: bool) -> str:
-    mark = {BEST: "bold", SECOND: "underline"}.get(entry.rank, "dim" if entry.ours is None else "default")
-    number = DASH if entry.number == NOT_RUN else entry.number
-    lines = [entry.deviation, *entry.brackets(count), entry.last.replace(" ±", "\n±"), entry.printed, entry.difference]
-    return "\n".join([f"[{mark}]{number}[/]", *(f"[dim]{text}[/]" for text in lines if text)])
 
 
 def estimate_table(done: Reproduction) -> Table:
     """The cost of artefacts: their runs, and the images and minutes of the missing ones."""
     table, costs = Table(title="Estimated cost", title_justify="left", caption_justify="left"), done.estimates()
-    table.add_column("artefact")
-    for name in ("runs", "left to do", "images to generate", "minutes"):
-        table.add_column(name, justify="right")
+    for head in ("artefact", "runs", "left to do", "images to generate", "minutes"):
+        table.add_column(head, justify="left" if head == "artefact" else "right")
     for name, runs, left in costs:
         time = "not measured" if left.minutes is None else f"{left.minutes:,.0f}"
         table.add_row(name, f"{runs:,}", f"{left.runs:,}", f"{left.images:,}", time)
-    notes = [done.study.says]
     unknown = "Where minutes were not measured, as on a CPU, the command says how long it will take when it starts."
-    notes += [unknown] if any(left.minutes is None for _, _, left in costs) else []
+    notes = [done.study.says, *[unknown] * any(left.minutes is None for _, _, left in costs)]
     notes.append("Images are counted as if the bank were empty.")
     if any(left.minutes for _, _, left in costs):
         notes.append(f"Minutes are for one {speeds()['machine']}, from speeds measured on it.")
@@ -237,12 +230,7 @@ def output() -> Console:
 
 
 def _print(text: str, as_markdown: bool) -> None:
-    if as_markdown:
-        print(text)
-    else:
-        from rich.markdown import Markdown
-
-        output().print(Markdown(text))
+    print(text) if as_markdown else output().print(Markdown(text))
 
 
 def say(line: str) -> None:

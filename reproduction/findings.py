@@ -10,17 +10,14 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from fedeas.runs import Difference, Verdict
-from reproduction.beyond import ASIDE, BALANCED_TITLE, LARGEST, WHOLE, Comparison, comparisons_in
-from reproduction.measures import gain, steps
+from reproduction.beyond import ASIDE, BALANCED_TITLE, EQUAL_STEPS, LARGEST, WHOLE, Comparison, comparisons_in
 from reproduction.methods import FEDAVG, FEDEAS
-from reproduction.profiles import PROFILES
 from reproduction.published import Setting
-from reproduction.results import Results
-from reproduction.studies import PROTOCOLS, Protocol, Study, study
+from reproduction.results import Results, gain, steps
+from reproduction.studies import PROFILES, PROTOCOLS, Protocol, Study, study
 from reproduction.text import listed, markdown_table, signed
 from reproduction.tried import ranked_in
 
-EQUAL_STEPS = "equal steps"
 ALLOCATIONS = {"Uniform": "uniform", "Greedy": "greedy", "KL": "kl"}
 POOLS = {
     "Pool to the mean": "pool",
@@ -83,9 +80,8 @@ class Findings:
     def of(chosen: Study, results: Results, where: Setting) -> Findings:
         """The comparisons in a setting; side questions are apart, so that they do not change the verdicts."""
         profile, config = chosen.profile, chosen.config(where, FEDEAS)
-        pairs = [
-            (each, title) for each in comparisons_in(chosen, where) for title in each.runs if title != FEDEAS.title
-        ]
+        all_pairs = [(each, title) for each in comparisons_in(chosen, where) for title in each.runs]
+        pairs = [(each, title) for each, title in all_pairs if title != FEDEAS.title]
         ranked, tried = [each for each in pairs if each[1] not in ASIDE], ranked_in(chosen, where)
         aside, among = [each for each in pairs if each[1] in ASIDE], len(ranked) + tried
         made, beside = (tuple(_compared(profile.planned_seeds, results, of, among)) for of in (ranked, aside))
@@ -93,7 +89,7 @@ class Findings:
         images = real if profile.places_real_images else f"images of generator {config.generator}"
         return Findings(
             profile.dataset or where.dataset, chosen.protocol, made, aside=beside, tried=tried,
-            planned=tuple((_name(each), title) for each, title in ranked), planned_seeds=profile.planned_seeds,
+            planned=tuple((each.name, title) for each, title in ranked), planned_seeds=profile.planned_seeds,
             clients=chosen.title(where).partition(", ")[2], budgets=len(profile.betas),
             setup=f"{config.model.name}, {images}", places_real_images=profile.places_real_images,
         )  # fmt: skip
@@ -119,8 +115,8 @@ class Findings:
         >>> Findings("digits", "clean", (), planned=(), planned_seeds=5).seeds
         '0 of 5'
         """
-        found = sorted({each.difference.seeds for each in self.compared} or {0})
-        return " to ".join(map(str, dict.fromkeys((found[0], found[-1])))) + f" of {self.planned_seeds}"
+        found = [each.difference.seeds for each in self.compared] or [0]
+        return " to ".join(map(str, sorted({min(found), max(found)}))) + f" of {self.planned_seeds}"
 
     @property
     def is_finished(self) -> bool:
@@ -136,12 +132,12 @@ def _compared(seeds: int, results: Results, pairs: Iterable[tuple[Comparison, st
     """
     for each, title in pairs:
         runs = [each.runs[title], each.runs[FEDEAS.title]]
-        by_seed = {seed: value for seed, value in results.values(runs, gain).items() if value is not None}
+        by_seed = results.known(runs, gain)
         if (found := Difference.of(list(by_seed.values()))) is not None:
             both = [results.values([run], steps).values() for run in runs]  # not a number if a seed did not record them
             work, base = (mean(math.nan if value is None else value for value in values) for values in both)
             verdict = found.verdict_among(among) if len(by_seed) >= seeds else Verdict.UNFINISHED
-            yield Compared(_name(each), title, found, verdict, work / base, by_seed)
+            yield Compared(each.name, title, found, verdict, work / base, by_seed)
 
 
 def findings_of(chosen: Study, results: Results) -> list[Findings]:
@@ -160,21 +156,15 @@ def all_findings(results: Results) -> list[Findings]:
     return [found for experiment in EXPERIMENTS for found in findings_of(study(*experiment), results)]
 
 
-def _name(compared: Comparison) -> str:
-    return f"beta = {compared.beta:g}" + (f", {EQUAL_STEPS}" if compared.equal_steps else "")
-
-
 def findings_markdown(*settings: Findings) -> str:
     """For each setting a table of verdicts and what follows from them, in sentences."""
     if not any(found.compared for found in settings):
         return NOTHING
     shown = list[str]()
     for found in settings:
-        rows, tables = [], list(dict.fromkeys(each.table for each in found.compared))
-        for name in _methods(found.compared):
-            own = [each for each in found.compared if each.method == name]
-            cells = {each.table: marked(each.difference, each.verdict) for each in own}
-            rows.append([name, *(cells.get(table, "") for table in tables)])
+        cells = {(each.method, each.table): marked(each.difference, each.verdict) for each in found.compared}
+        tables = dict.fromkeys(each.table for each in found.compared)
+        rows = [[name, *(cells.get((name, table), "") for table in tables)] for name in _methods(found.compared)]
         table = markdown_table(["instead of FedEAS", *tables], rows)
         text = "\n".join([table, "", *(f"- {line}" for line in conclusions(found))]) if found.compared else NOTHING
         shown.append(f"### {found.clients}\n\n{text}" if len(settings) > 1 else text)
@@ -197,18 +187,17 @@ def marked(difference: Difference, verdict: Verdict) -> str:
     >>> marked(Difference(2.0, 0.1, 2), Verdict.UNFINISHED)
     '+2.00 (2 seeds)'
     """
-    full = {Verdict.HIGHER: " ▲", Verdict.LOWER: " ▼"}
-    alone = {Verdict.HIGHER: " △", Verdict.LOWER: " ▽"}
-    few = f" ({difference.seeds} seeds)" if difference.seeds > 1 else " (one seed)"
-    mark = full.get(verdict) or alone.get(difference.verdict, "") if verdict.is_given else few
+    mark = f" ({difference.seeds} seeds)" if difference.seeds > 1 else " (one seed)"
+    if verdict.is_given:
+        alone = {Verdict.HIGHER: " △", Verdict.LOWER: " ▽"}.get(difference.verdict, "")
+        mark = {Verdict.HIGHER: " ▲", Verdict.LOWER: " ▼"}.get(verdict, alone)
     return signed(difference.mean, 2) + mark
 
 
 def conclusions(found: Findings) -> list[str]:
     """What the comparisons show, clause by clause; each names only methods that have been compared."""
-    made = f"{len(found.compared)} of {len(found.planned)} planned comparisons with FedEAS were made"
-    open_end = "" if found.is_finished else " The experiment is not finished."
-    progress = f"{made}, with {found.seeds} planned seeds.{open_end}"
+    progress = f"{len(found.compared)} of {len(found.planned)} planned comparisons with FedEAS were made, with "
+    progress += f"{found.seeds} planned seeds." + " The experiment is not finished." * (not found.is_finished)
     if not any(each.verdict.is_given for each in found.compared):
         return [f"{progress} A verdict needs all seeds, and at least two: nothing is shown yet."]
     level = 100 - 5 / (len(found.planned) + found.tried)
@@ -221,13 +210,14 @@ def clauses(found: Findings) -> dict[str, list[Compared]]:
     usual = [each for each in found.compared if not each.is_control]
     without = [each for each in usual if each.method.startswith(FEDAVG.title)]
     balanced = [each for each in usual if each not in without and each.method.endswith(BALANCED_TITLE)]
-    others = [each for each in balanced if each.method not in BALANCED]
     controls = [each._replace(table=each.budget) for each in found.compared if each.is_control]
     return {
         "Pools": [each for each in usual if each.method in POOLS],
         "Other allocations of as many images": [each for each in usual if each.method in ALLOCATIONS],
         "With balanced softmax beside the images": [each for each in balanced if each.method in BALANCED],
-        "With another use of the images and balanced softmax, two changes at once": others,
+        "With another use of the images and balanced softmax, two changes at once": [
+            each for each in balanced if each.method not in BALANCED
+        ],
         "Without images": without,
         "At equal steps for every client and round": controls,
     }
@@ -244,10 +234,9 @@ def _says(what: str, compared: Sequence[Compared]) -> str:
         others = [each for each in judged if each.verdict is Verdict.UNDECIDED and each.difference.verdict is verdict]
         shown += [f"{verdict.capitalize()}: {_places(together)}"] if together else []
         alone += [f"{verdict}: {_places(others)}"] if others else []
-    named = f"{what} ({'; '.join(_methods(judged))})"
     shown = shown or ["No difference is shown with all comparisons in mind"]
     shown += [f"Only taken alone, {'; '.join(alone)}"] if alone else []
-    return f"{'. '.join([named, *shown])}."
+    return ". ".join([f"{what} ({'; '.join(_methods(judged))})", *shown]) + "."
 
 
 def _places(compared: Sequence[Compared]) -> str:

@@ -1,28 +1,24 @@
-"""A table of where our results agree with the paper; each line is judged by rules, from finished runs."""
+"""Where our results agree with the paper: a table whose lines are judged by rules, and the main result in short."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from decimal import Decimal
 from enum import StrEnum
-from functools import cached_property
 from itertools import combinations
 from statistics import mean
 from typing import NamedTuple
 
 from fedeas import FedEAS
 from fedeas.runs import Difference, Measured, Verdict, paired_difference
-from reproduction import measures, methods
-from reproduction.measures import Measure
-from reproduction.methods import FEDAVG, FEDEAS, FULL_BALANCE, METHODS, MISSING_ONLY, SCAFFOLD, UNIFORM, Method
-from reproduction.profiles import HEADLINE
+from reproduction import results as measures
+from reproduction.methods import FEDAVG, FEDEAS, FULL_BALANCE, METHODS, MISSING_ONLY, POLICIES, UNIFORM, Method
 from reproduction.published import EXAMPLE, Setting, published, setting
-from reproduction.results import Results
-from reproduction.studies import PROTOCOLS, Protocol, Study, plan_of, study
+from reproduction.results import Measure, Results
+from reproduction.studies import HEADLINE, PROTOCOLS, Protocol, Study, plan_of, study
 from reproduction.tables import NOT_RUN
-from reproduction.text import fixed, markdown_table, signed
+from reproduction.text import fixed, listed, markdown_table, signed
 
 LEVEL_POINTS = 3.0
 """Levels of accuracy agree within this many points: our initial weights, generator and test set differ."""
@@ -34,6 +30,7 @@ COUNT_POINTS = 1.0
 MOST_NAMED = 3  # pairs of methods named in a line; of more, only the number is given
 
 BySeed = Mapping[int, float]
+SCAFFOLD = METHODS["scaffold"]
 
 
 class Standing(StrEnum):
@@ -83,10 +80,9 @@ def judge_levels(run: Mapping[str, BySeed], printed: Mapping[str, Decimal]) -> F
     apart = {name: mean(values.values()) - float(printed[name]) for name, values in run.items()}
     if not apart:
         return ABSENT
-    far = {name: points for name, points in apart.items() if abs(points) > LEVEL_POINTS}
+    far = [f"{name} {signed(points, 2)}" for name, points in apart.items() if abs(points) > LEVEL_POINTS]
     said = f"{len(apart) - len(far)} of {len(apart)} within {LEVEL_POINTS:g} points"
-    named = ", ".join(f"{name} {signed(points, 2)}" for name, points in far.items())
-    said += f"; not within: {named}" if far else ""
+    said += f"; not within: {', '.join(far)}" if far else ""
     return Finding(_share(len(apart) - len(far), len(apart)), said)
 
 
@@ -111,12 +107,8 @@ def judge_size(ours: Difference | None, paper: Decimal) -> Finding:
     """Whether our interval contains the paper's number; open if it contains 0 as well."""
     if ours is None:
         return ABSENT
-    inside, evidence = contains(ours, paper), difference_text(ours)
-    if inside is None:
-        return Finding(Standing.OPEN, evidence)
-    if not inside:
-        return Finding(Standing.DIFFERS, evidence)
-    return Finding(Standing.OPEN if ours.verdict is Verdict.UNDECIDED else Standing.AGREES, evidence)
+    shown = {True: Standing.OPEN if ours.verdict is Verdict.UNDECIDED else Standing.AGREES, False: Standing.DIFFERS}
+    return Finding(shown.get(contains(ours, paper), Standing.OPEN), difference_text(ours))
 
 
 def contains(ours: Difference, paper: Decimal) -> bool | None:
@@ -145,7 +137,7 @@ def judge_earlier(one: Mapping[int, float | None], other: Mapping[int, float | N
     If one never did, it is open: a mean over the other seeds would be biased.
     """
     shared = sorted(one.keys() & other.keys())
-    first, second = (known({seed: each[seed] for seed in shared}) for each in (one, other))
+    first, second = ({seed: at for seed in shared if (at := each[seed]) is not None} for each in (one, other))
     if len(first) < len(shared) or len(second) < len(shared):
         return Finding(Standing.OPEN, f"reached by {len(first)} of {len(shared)} seeds against {len(second)}")
     later = paired_difference(second, first)
@@ -161,15 +153,13 @@ def judge_factor(ours: Measured | None, paper: Decimal) -> Finding:
     if ours is None:
         return ABSENT
     times = ours.mean / float(paper)
-    near = 1 / LEVEL_FACTOR <= times <= LEVEL_FACTOR
     evidence = f"{ours.text(3)} (n={ours.seeds}), {fixed(times, 0 if times > 10 else 2)} times the paper's"
-    return Finding(Standing.AGREES if near else Standing.DIFFERS, evidence)
+    return Finding(_share(1 / LEVEL_FACTOR <= times <= LEVEL_FACTOR), evidence)
 
 
 def judge_count(ours: float, paper: Decimal) -> Finding:
     """Whether a percentage that follows from label counts is within `COUNT_POINTS` of the paper's."""
-    near = abs(ours - float(paper)) <= COUNT_POINTS
-    return Finding(Standing.AGREES if near else Standing.DIFFERS, f"{fixed(ours, 1)}, from label counts")
+    return Finding(_share(abs(ours - float(paper)) <= COUNT_POINTS), f"{fixed(ours, 1)}, from label counts")
 
 
 def difference_text(ours: Difference, decimals: int = 2) -> str:
@@ -182,12 +172,7 @@ def difference_text(ours: Difference, decimals: int = 2) -> str:
     return f"{fixed(ours.mean, decimals)} ({inside})"
 
 
-def known(values: Mapping[int, float | None]) -> dict[int, float]:
-    """The values of seeds that have one."""
-    return {seed: value for seed, value in values.items() if value is not None}
-
-
-def _share(agreeing: int, of: int) -> Standing:
+def _share(agreeing: int, of: int = 1) -> Standing:
     return Standing.AGREES if agreeing == of else Standing.PARTLY if agreeing else Standing.DIFFERS
 
 
@@ -207,11 +192,6 @@ class LedgerLine(NamedTuple):
     paper: str
     found: Mapping[Protocol, Finding]
 
-    @property
-    def is_run(self) -> bool:
-        """Whether any of our runs has a result for it."""
-        return any(finding != ABSENT for finding in self.found.values())
-
 
 Statement = tuple[str, Setting, str, Finding]
 """What the paper says, in which setting, with which number, and the result of our runs under one protocol."""
@@ -219,21 +199,20 @@ Statement = tuple[str, Setting, str, Finding]
 
 def ledger(results: Results) -> list[LedgerLine]:
     """The paper's main claims, run or not, and each other line that has runs, the setting of the headline first."""
-    views, others = [View(protocol, results) for protocol in PROTOCOLS], list[LedgerLine]()
+    views = [View(protocol, results) for protocol in PROTOCOLS]
+
+    def beside(states: Callable[..., Iterator[Statement]], *of: object) -> Iterator[LedgerLine]:
+        for same in zip(*(states(view, *of) for view in views), strict=True):
+            says, where, paper, _ = same[0]
+            found = dict(zip(PROTOCOLS, (each[3] for each in same), strict=True))
+            yield LedgerLine(says, where.title, paper, found)
+
+    others = list[LedgerLine]()
     for where in (setting(HEADLINE), *(each for each in published().settings if each.id != HEADLINE)):
         run = [title for title in _printed(where) if any(title in view.methods(where) for view in views)]
-        others += _beside(views, _statements, where, run)
-    others += _beside(views, _about_gamma)
-    return [*_beside(views, _main_claims), *(line for line in others if line.is_run)]
-
-
-def _beside(views: Sequence[View], states: Callable[..., Iterator[Statement]], *of: object) -> Iterator[LedgerLine]:
-    """Lines with the results of all views beside each other."""
-    for same in zip(*(states(view, *of) for view in views), strict=True):
-        says, where, paper, _ = same[0]
-        yield LedgerLine(
-            says, where.title, paper, {view.protocol: each[3] for view, each in zip(views, same, strict=True)}
-        )
+        others += beside(_statements, where, run)
+    others += beside(_about_gamma)
+    return [*beside(_main_claims), *(line for line in others if set(line.found.values()) != {ABSENT})]
 
 
 def ledger_markdown(results: Results) -> str:
@@ -241,7 +220,7 @@ def ledger_markdown(results: Results) -> str:
     lines, views = ledger(results), [View(protocol, results) for protocol in PROTOCOLS]
     heads = ("statement", "paper", "ours, clean protocol", "ours, the paper's protocol")
     rows = [
-        [f"{line.says}; {line.where}", line.paper, *(each.markdown for each in line.found.values())] for line in lines
+        [f"{says}; {where}", paper, *(each.markdown for each in found.values())] for says, where, paper, found in lines
     ]
     said = list[str]()
     for protocol in PROTOCOLS:
@@ -254,25 +233,20 @@ def ledger_markdown(results: Results) -> str:
     return "\n".join([markdown_table(heads, rows), "", " ".join(said), *rules, ""])
 
 
-@dataclass(frozen=True)
-class View:
-    """The finished runs under one protocol."""
+class View(NamedTuple):
+    """The finished runs of the paper's training under one protocol."""
 
     protocol: Protocol
     results: Results
 
-    @cached_property
+    @property
     def study(self) -> Study:
         """The paper's training under this protocol."""
         return study("full", self.protocol)
 
-    def found(self, where: Setting, *methods: Method, measure: Measure) -> dict[int, float | None]:
-        """A measure of these methods' runs, by seed; None for a run without it."""
-        return self.results.values([self.study.config(where, method) for method in methods], measure)
-
     def values(self, where: Setting, *methods: Method, measure: Measure = measures.accuracy) -> dict[int, float]:
-        """The same, without seeds that have no value."""
-        return known(self.found(where, *methods, measure=measure))
+        """A measure of these methods' runs, by seed, without seeds that have no value."""
+        return self.results.known([self.study.config(where, method) for method in methods], measure)
 
     def methods(self, where: Setting) -> dict[str, dict[int, float]]:
         """Accuracy by seed of the methods that the paper has in this setting and that were run, by title."""
@@ -281,7 +255,7 @@ class View:
 
     def mean_of(self, where: Setting, *methods: Method, measure: Measure = measures.gain) -> Difference | None:
         """The mean over seeds of a measure that compares these methods."""
-        return Difference.of(list(self.values(where, *methods, measure=measure).values()))
+        return Difference.of([*self.values(where, *methods, measure=measure).values()])
 
 
 def _main_claims(view: View) -> Iterator[Statement]:
@@ -309,10 +283,7 @@ def _main_claims(view: View) -> Iterator[Statement]:
         order = Finding(standing, f"{len(run)} of {len(levels)} budgets run; {order.evidence}")
     paper = ", ".join(f"{name}: {level}" for name, level in levels.items())
     yield "accuracy rises with the budget, %", where, paper, order
-    together, both = (
-        setting(printed.combination.setting),
-        methods.combined(FEDEAS, SCAFFOLD),
-    )  # the paper quotes peaks
+    together, both = setting(printed.combination.setting), FEDEAS.combined(SCAFFOLD)  # the paper quotes peaks
     for alone, level in ((FEDEAS, printed.combination.fedeas), (SCAFFOLD, printed.combination.scaffold)):
         says = f"{both.title} above {alone.title}, points of peak accuracy"
         yield _size(view, says, together, printed.combination.both - level, both, alone, measures.peak_gain)
@@ -346,7 +317,8 @@ def _statements(view: View, where: Setting, run: Sequence[str]) -> Iterator[Stat
         yield _size(view, says, where, published_gap(where, other), FEDEAS, other, measures.gain)
     if where.id in threshold.setting:
         own, later = (threshold.rounds[name][threshold.setting.index(where.id)] for name in ("fedeas", "missing-only"))
-        reached = [view.found(where, each, measure=measures.rounds_to_threshold) for each in (FEDEAS, MISSING_ONLY)]
+        runs = [[view.study.config(where, each)] for each in (FEDEAS, MISSING_ONLY)]
+        reached = [view.results.values(run, measures.rounds_to_threshold) for run in runs]
         paper = f"round {own} against {later}, a factor of {later / own:.2f}"
         says = f"FedEAS reaches {threshold.threshold} % before Missing-only"
         yield says, where, paper, judge_earlier(*reached)
@@ -358,7 +330,7 @@ def _about_gamma(view: View) -> Iterator[Statement]:
     """In the one setting in which the paper prints Gamma-hat: its scale depends on how many clients take part."""
     where, printed = setting(EXAMPLE), published().gamma_hat
     level, less = printed.median["fedavg"], printed.reduction["fedeas"]
-    ours = Measured.of(list(view.values(where, FEDAVG, measure=measures.gamma_hat).values()))
+    ours = Measured.of([*view.values(where, FEDAVG, measure=measures.gamma_hat).values()])
     yield "Gamma-hat of FedAvg", where, f"{level:f}", judge_factor(ours, level)
     yield _size(view, "FedEAS lowers Gamma-hat by, %", where, less, FEDEAS, FEDAVG, measures.gamma_reduction)
 
@@ -372,3 +344,73 @@ def _printed(where: Setting) -> dict[str, Decimal]:
     """The accuracies that the paper prints in a setting, by the methods' titles."""
     found = {method.title: published().printed(name, where) for name, method in METHODS.items()}
     return {title: number for title, number in found.items() if number is not None}
+
+
+WHERE = setting(HEADLINE)
+NAMED = (FEDEAS, MISSING_ONLY, UNIFORM, FEDAVG)
+STARTS = {
+    Verdict.LOWER: "FedEAS is higher than",
+    Verdict.HIGHER: "FedEAS is lower than",
+    Verdict.UNDECIDED: "No difference is shown between FedEAS and",
+    Verdict.ONE_SEED: "One seed cannot tell FedEAS from",
+    Verdict.NO_SPREAD: "Seeds that all differ by the same amount cannot tell FedEAS from",
+}
+
+
+def headline(view: View) -> str:
+    """The comparison of policies at equal budget: our result, the paper's, and what our intervals leave out."""
+    level, fedavg = (Measured.of(list(view.values(WHERE, method).values())) for method in (FEDEAS, FEDAVG))
+    if level is None:
+        return f"> FedEAS has not been run on {WHERE.title}."
+    plan = plan_of(view.study.config(WHERE, FEDEAS))
+    share = f"which are {100 * plan.summary.synthetic_share:.0f} % of the training data at {plan.allocation.policy}"
+    said = [
+        f"On {WHERE.title}, under the {view.protocol} protocol, FedEAS reaches {level.text(2)} % (n = {level.seeds}) "
+        f"with {plan.total:,} synthetic images, {share}. This is the accuracy in {view.study.window}: mean ± standard "
+        "deviation over n seeds."
+    ]
+    if fedavg is not None:
+        own, other = (view.values(WHERE, method, measure=measures.steps).values() for method in (FEDAVG, FEDEAS))
+        work = f" with {100 * mean(own) / mean(other):.0f} % of FedEAS's training steps" if own and other else ""
+        said.append(f"FedAvg, without synthetic images, reaches {fedavg.text(2)} % (n = {fedavg.seeds}){work}.")
+    others = {each.title: view.mean_of(WHERE, each, FEDEAS) for each in POLICIES if each != FEDEAS}
+    differences = {title: found for title, found in others.items() if found is not None}
+    if differences:
+        numbers = ((title, signed(each.mean, 2), each.range_text(2)) for title, each in differences.items())
+        shown = ", ".join(f"{title} {apart} ({ends or 'no interval'})" for title, apart, ends in numbers)
+        said.append(f"Differences to FedEAS in points, with 95 % intervals paired by seed: {shown}.")
+    names = {verdict: [key for key, each in differences.items() if each.verdict is verdict] for verdict in STARTS}
+    said += [f"{start} {listed(names[verdict])}." for verdict, start in STARTS.items() if names[verdict]]
+    levels = [f"{published().printed(each.name, WHERE)} % for {each.title}" for each in NAMED]
+    paper = [f"The paper reports {listed(levels)}, under its own protocol.", *_paper_gap(view.results)]
+    left_out = [
+        "All seeds of a method have the same split of the data among clients and the same synthetic images, so the "
+        "intervals do not say what another split or other images would give."
+    ]
+    if len(differences) > 1:
+        left_out.append(
+            f"Each of the {len(differences)} intervals to FedEAS stands alone: they are not corrected for the number "
+            "of comparisons, while the verdicts of “Beyond FedEAS” are corrected for all comparisons of an experiment."
+        )
+    return "\n>\n".join(f"> {' '.join(paragraph)}" for paragraph in (said, paper, left_out))
+
+
+def _paper_gap(results: Results) -> Iterator[str]:
+    """The paper's FedEAS minus its Uniform beside ours, under each protocol that has been run; do we reproduce it?"""
+    found = {protocol: View(protocol, results).mean_of(WHERE, FEDEAS, UNIFORM) for protocol in PROTOCOLS}
+    ours = {protocol: each for protocol, each in found.items() if each is not None}
+    if not ours:
+        return
+    paper = published_gap(WHERE, UNIFORM)
+    shown = [f"by {difference_text(each)} under the {protocol} protocol" for protocol, each in ours.items()]
+    yield f"Its FedEAS is above its Uniform by {paper} points, ours {listed(shown)}."
+    inside = {protocol: contains(each, paper) for protocol, each in ours.items()}
+    parts = list[str]()
+    for where, answer in (("outside", False), ("inside", True)):
+        names = [protocol for protocol, each in inside.items() if each is answer]
+        parts += [f"{where} our interval under the {listed(names)} protocol{'s' * (len(names) > 1)}"] if names else []
+    if parts:
+        end = "." if True in inside.values() else ": we do not reproduce it."
+        yield f"The paper's number is {listed(parts)}{end}"
+    else:
+        yield "With one seed there is no interval, so this does not show whether we reproduce it."

@@ -41,19 +41,34 @@ class Method:
         """The method's name in ``published.toml``."""
         return self.title.lower()
 
+    def combined(self, other: Method) -> Method:
+        """A method with the policy of this one and the algorithm of the other."""
+        return replace(self, title=f"{self.title} + {other.title}", algorithm=other.algorithm)
 
-def at_one_budget(policy: str, budget: str = BUDGET) -> str:
+    @property
+    def run_name(self) -> str:
+        """A name from the method's settings, so that all tables find the same run folder."""
+        words = [self.algorithm, *[self.policy] * (self.policy != NO_GENERATION), *["apart"] * self.held_out]
+        words += [self.loss.partition("(")[0]] * bool(self.loss) + ["steps"] * self.equal_steps
+        words += ["balanced"] * (self.sampling == "balanced") + ["central"] * self.central
+        if self.generator:
+            kind, _, settings = self.generator.partition("(")
+            words += [kind, *re.findall(r"each=\d+|disjoint|(?<=of=)[\w-]+", settings)]
+        return re.sub(r"[^a-z0-9.]+", "-", re.sub("(budget|distinct)=", "", "-".join(words)).lower()).strip("-")
+
+
+def with_total(policy: str, budget: str = BUDGET) -> str:
     """The policy with the total of another, by default of the profile's plan.
 
-    >>> at_one_budget("uniform", "fedeas(beta=8)")
+    >>> with_total("uniform", "fedeas(beta=8)")
     'uniform(budget=fedeas(beta=8))'
     """
     return f"{policy}(budget={budget})"
 
 
 FEDAVG = Method("FedAvg")
-UNIFORM = Method("Uniform", policy=at_one_budget("uniform"))
-MISSING_ONLY = Method("Missing-only", policy=at_one_budget("missing-only"))
+UNIFORM = Method("Uniform", policy=with_total("uniform"))
+MISSING_ONLY = Method("Missing-only", policy=with_total("missing-only"))
 FULL_BALANCE = Method("Full-Balance", policy="full-balance")
 FEDEAS = Method("FedEAS", policy=BUDGET)
 SCAFFOLD = Method("SCAFFOLD", "scaffold")
@@ -67,8 +82,10 @@ METHODS = {
 }  # fmt: skip
 """The rows of the main table, by name."""
 
-GREEDY = Method("Greedy", policy=at_one_budget("greedy"))
-OPTIMAL = Method("Optimal", policy=at_one_budget("optimal"))
+GREEDY = Method("Greedy", policy=with_total("greedy"))
+OPTIMAL = Method("Optimal", policy=with_total("optimal"))
+POLICIES = (FEDAVG, UNIFORM, MISSING_ONLY, FEDEAS, GREEDY, OPTIMAL)
+"""The policies that are compared at equal budget, beyond the paper."""
 
 ABLATION = {
     "FedEAS (beta = 8)": FedEAS(8),
@@ -76,21 +93,3 @@ ABLATION = {
     "linear in the size (beta = 0.6)": FedEAS(0.6, gamma=1),
 }
 """The rows of Table 2, which says beta = 8 for all three; these are the betas that give its totals."""
-
-
-def combined(method: Method, algorithm: Method) -> Method:
-    """A method with the policy of the first and the algorithm of the second."""
-    return replace(method, title=f"{method.title} + {algorithm.title}", algorithm=algorithm.algorithm)
-
-
-def run_name(method: Method) -> str:
-    """A name from the method's settings, so that all tables find the same run folder."""
-    generation = [] if method.policy == NO_GENERATION else [method.policy]
-    source = ["apart"] * method.held_out
-    source += [method.loss.partition("(")[0]] * bool(method.loss) + ["steps"] * method.equal_steps
-    source += ["balanced"] * (method.sampling == "balanced") + ["central"] * method.central
-    if method.generator:
-        kind, _, settings = method.generator.partition("(")
-        source += [kind, *re.findall(r"each=\d+|disjoint|(?<=of=)[\w-]+", settings)]
-    words = "-".join([method.algorithm, *generation, *source])
-    return re.sub(r"[^a-z0-9.]+", "-", re.sub("(budget|distinct)=", "", words).lower()).strip("-")

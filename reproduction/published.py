@@ -5,28 +5,20 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Mapping
 from decimal import Decimal
-from functools import cache
+from functools import cache, cached_property
 from importlib import resources
-from typing import Annotated, Any
-
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from typing import Any, NamedTuple
 
 import fedeas
 from fedeas import InputError, LabelCounts
 
-# A number with the digits that the paper prints, or None for an empty cell.
-PrintedNumber = Annotated[Decimal | None, BeforeValidator(lambda cell: None if cell == "-" else cell)]
-Row = tuple[PrintedNumber, ...]
-FullRow = tuple[Decimal, ...]  # without empty cells
+Row = tuple[Decimal | None, ...]
+"""A method's numbers, with the digits that the paper prints; None for a cell that it leaves empty."""
 
 EXAMPLE = "c10-k20-a0.1"  # the partition of the paper's figures
 
 
-class _Numbers(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class Setting(_Numbers):
+class Setting(NamedTuple):
     """One column of the paper's tables."""
 
     id: str
@@ -51,7 +43,7 @@ class Setting(_Numbers):
         return fedeas.RunPlan.of(self.config).counts
 
 
-class Fact(_Numbers):
+class Fact(NamedTuple):
     """One number in the paper's text; if the counts give another one, `disagrees` says why."""
 
     id: str
@@ -61,80 +53,27 @@ class Fact(_Numbers):
     disagrees: str = ""
 
 
-class _Totals(_Numbers):  # Samples generated in each setting.
-    beta: Decimal
-    fedeas: FullRow
-    full_balance: Row
+class Numbers(dict[str, Any]):
+    """A table of a data file, whose entries are attributes, too."""
 
+    def __getattr__(self, name: str) -> Any:
+        """The entry of this name."""
+        return self[name]
 
-class _BetaSweep(_Numbers):  # Accuracy, gain over FedAvg and efficiency for each beta.
-    beta: FullRow
-    total: FullRow
-    fedavg: Decimal
-    fedeas: FullRow
-    fedeas_gain: FullRow
-    fedeas_eta: FullRow
-    uniform: FullRow
-    uniform_gain: FullRow
-    uniform_eta: FullRow
-    full_balance: Decimal
-    full_balance_gain: Decimal
-    full_balance_eta: Decimal
-    full_balance_total: Decimal
+    @cached_property
+    def settings(self) -> tuple[Setting, ...]:
+        """The columns of the tables, in the paper's order."""
+        return tuple(Setting(**{**each, "clients": int(each.clients)}) for each in self.setting)
 
-
-class _Ablation(_Numbers):  # The budget rule without one of its factors.
-    beta: Decimal
-    total: FullRow
-    accuracy: FullRow
-
-
-class _GammaHat(_Numbers):  # Median dissimilarity of the clients' updates, by method.
-    median: dict[str, Decimal]
-    reduction: dict[str, Decimal]
-
-
-class _Convergence(_Numbers):  # First rounds at an accuracy threshold, by method and in these settings.
-    threshold: Decimal
-    setting: tuple[str, ...]
-    rounds: dict[str, FullRow]
-
-
-class _Combination(_Numbers):  # FedEAS with SCAFFOLD.
-    setting: str
-    both: Decimal
-    fedeas: Decimal
-    scaffold: Decimal
-
-
-class _WallClock(_Numbers):  # Generation and training on the paper's machine.
-    fedeas_minutes: Decimal
-    full_balance_minutes: Decimal
-    ratio: Decimal
-
-
-class Published(_Numbers):
-    """All numbers that the paper prints."""
-
-    title: str
-    authors: tuple[str, ...]
-    settings: tuple[Setting, ...] = Field(alias="setting")
-    totals: _Totals
-    accuracy: dict[str, Row]
-    peak: dict[str, Row]
-    beta_sweep: _BetaSweep
-    ablation: _Ablation
-    gamma_hat: _GammaHat
-    convergence: _Convergence
-    generator_change: dict[str, Decimal]
-    combination: _Combination
-    wall_clock: _WallClock
-    facts: tuple[Fact, ...] = Field(alias="fact")
+    @cached_property
+    def facts(self) -> tuple[Fact, ...]:
+        """The numbers in the text."""
+        return tuple(Fact(**each) for each in self.fact)
 
     def printed(self, name: str, where: Setting, numbers: Mapping[str, Row] | None = None) -> Decimal | None:
         """A method's number in a setting, by default its accuracy; None if the paper prints none."""
-        row = (self.accuracy if numbers is None else numbers).get(name)
-        return None if row is None else row[[each.id for each in self.settings].index(where.id)]
+        row: Row | None = (self.accuracy if numbers is None else numbers).get(name)
+        return None if row is None else row[[each.id for each in self.setting].index(where.id)]
 
     def round_of(self, name: str, where: Setting) -> Decimal | None:
         """The first round of a method at the threshold; None if the paper prints none."""
@@ -142,27 +81,29 @@ class Published(_Numbers):
         return dict(zip(self.convergence.setting, rounds, strict=False)).get(where.id)
 
 
-class _Recorded(_Numbers):  # Not printed in the paper; in the order of the settings, or of the sweep.
-    draws: tuple[int, ...]
-    as_printed: tuple[int, ...]
-    as_printed_sweep: tuple[int, ...]
-    facts: tuple[Fact, ...] = Field(alias="fact")
-
-
-def _toml(name: str) -> dict[str, Any]:
-    return tomllib.loads(resources.files(__package__).joinpath(name).read_text("utf-8"), parse_float=Decimal)
-
-
-@cache
-def published() -> Published:
-    """The paper's numbers."""
-    return Published.model_validate(_toml("published.toml"))
+def _exact(value: Any) -> Any:
+    """A value of a data file with exact numbers, and None for a cell that the paper leaves empty."""
+    if isinstance(value, dict):
+        return Numbers({name: _exact(each) for name, each in value.items()})
+    if isinstance(value, list):
+        return tuple(map(_exact, value))
+    return None if value == "-" else Decimal(value) if isinstance(value, int) else value
 
 
 @cache
-def recorded() -> _Recorded:
+def _numbers(name: str) -> Numbers:
+    text = resources.files(__package__).joinpath(name).read_text("utf-8")
+    return Numbers(_exact(tomllib.loads(text, parse_float=Decimal)))
+
+
+def published() -> Numbers:
+    """All numbers that the paper prints."""
+    return _numbers("published.toml")
+
+
+def recorded() -> Numbers:
     """Facts of the partitions that the paper does not print."""
-    return _Recorded.model_validate(_toml("recorded.toml"))
+    return _numbers("recorded.toml")
 
 
 def setting(name: str) -> Setting:

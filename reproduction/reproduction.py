@@ -17,10 +17,10 @@ from fedeas import FedEASError, InputError
 from fedeas.config import RunConfig
 from fedeas.runs import Run, pack_runs
 from reproduction.artefacts import Artefact
-from reproduction.estimate import Estimate, estimate, seconds_of_all, steps_of_a_round
+from reproduction.costs import Estimate, estimate, seconds_of_all, steps_of_a_round
 from reproduction.results import Results
 from reproduction.studies import Study, with_seeds
-from reproduction.tables import Filled, Sheet, comma_separated, fill, latex, markdown
+from reproduction.tables import Filled, Sheet, fill
 from reproduction.text import listed
 
 log = logging.getLogger(__name__)
@@ -30,7 +30,6 @@ Tell = Callable[[str], None]
 
 RUNS, RESULTS = Path("runs"), Path(__file__).parent / "results"
 TIMED = "wall-clock"  # the artefact whose runs must not share images
-WRITERS = {"md": markdown, "csv": comma_separated, "tex": latex}
 CLIENT_STATE = ("scaffold", "moon")
 LEAST_SECONDS = 60.0  # with less time left, no further run is started, unless the one before took less than half of it
 
@@ -159,22 +158,6 @@ class Reproduction:
                 self.results.add(outcome.run)
                 places.keep([outcome.config], self.results)
         places.keep(self.configs(), self.results)
-
-    def write(self, out: Path, tell: Tell = log.info) -> None:
-        """Write the tables as Markdown, CSV and LaTeX, and the figures as PNG and SVG; `tell` is told of long work."""
-        from reproduction.figures.gallery import figures, save_samples
-        from reproduction.figures.style import save_all
-
-        made_folder(out)
-        for artefact in self.artefacts:
-            tables = self.tables([artefact])
-            noted = [replace(table, note=f"{table.note} {self.study.says}".strip()) for table in tables]
-            for ending, render in WRITERS.items() if noted else ():
-                (out / f"{artefact.name}.{ending}").write_text(render(*noted))
-            save_all(figures(artefact.name, self), out)
-            if artefact.name == "samples":
-                tell("drawing samples of the generator; on a CPU this takes minutes")
-                save_samples("digits" if self.study.profile.dataset else "cifar10", out / "samples.png")
 
 
 def made_folder(path: Path) -> Path:

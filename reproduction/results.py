@@ -1,15 +1,87 @@
-"""Finished runs by method and seed, and their numbers."""
+"""Finished runs by method and seed, and what tables measure in their summaries."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
+from statistics import mean
 from typing import Any
 
+import fedeas
 from fedeas.config import RunConfig
-from fedeas.runs import Run, read_runs
+from fedeas.runs import Difference, Run, read_runs
+
+Record = dict[str, Any]
+Measure = Callable[..., float | None]
+"""A number from the summaries of one or more runs."""
+
+
+def _percent(key: str) -> Callable[[Record], float]:
+    return lambda run: 100 * float(run[key])
+
+
+def _number(key: str) -> Callable[[Record], float | None]:
+    return lambda run: None if run[key] is None else float(run[key])  # some runs lack it
+
+
+accuracy = _percent("accuracy")  # mean over the window
+final = _percent("final")  # after the last round
+peak = _percent("peak")  # best of all rounds
+steps = _number("steps")  # of all clients in all rounds
+images_seen = _number("samples")  # an image counts each time it is seen
+gamma_hat = _number("gamma_hat")  # median dissimilarity of the clients' updates
+rounds_to_threshold = _number("rounds_to_threshold")  # None if it was never reached
+
+
+def gain(run: Record, base: Record) -> float:
+    """Points of accuracy above another run."""
+    return accuracy(run) - accuracy(base)
+
+
+def peak_gain(run: Record, base: Record) -> float:
+    """Points of peak accuracy above another run."""
+    return peak(run) - peak(base)
+
+
+def gain_recovered(run: Record, base: Record, full: Record) -> float | None:
+    """How much of the gain of `full` over `base` a run reaches, in percent."""
+    whole = gain(full, base)
+    return 100 * gain(run, base) / whole if whole else None
+
+
+def efficiency(run: Record, base: Record) -> float | None:
+    """Points of accuracy gained for each thousand samples."""
+    return fedeas.accuracy_per_thousand(gain(run, base), run["total"]) if run["total"] else None
+
+
+def gamma_reduction(run: Record, base: Record) -> float | None:
+    """How much less the updates differ than another run's, in percent."""
+    ours, theirs = gamma_hat(run), gamma_hat(base)
+    return None if ours is None or not theirs else 100 * (1 - ours / theirs)
+
+
+def minutes(run: Record) -> float | None:
+    """Minutes of generation and training; None if images were in the bank already, which shortens the run."""
+    found = (run["images"] or {}).get("found", 0)
+    return None if found else float(run["seconds"]["total"]) / 60
+
+
+def time_ratio(run: Record, base: Record) -> float | None:
+    """How many times longer than another run."""
+    own, other = minutes(run), minutes(base)
+    return None if own is None or not other else own / other
+
+
+def mean_of(budgets: Sequence[Mapping[int, float]]) -> Difference | None:
+    """The difference over several budgets, given by seed for each: averaged within the seeds that all budgets have.
+
+    >>> mean_of([{0: 1.0, 1: 2.0}, {0: 3.0, 1: 6.0, 2: 9.0}])
+    Difference(mean=3.0, spread=1.4142135623730951, seeds=2)
+    """
+    seeds = set[int].intersection(*(set(each) for each in budgets)) if budgets else set[int]()
+    return Difference.of([mean(each[seed] for each in budgets) for seed in sorted(seeds)])
 
 
 class Results:
@@ -17,7 +89,7 @@ class Results:
 
     def __init__(self, folders: Iterable[str | PathLike[str]]) -> None:
         self._runs: dict[str, dict[int, list[Run]]] = {}
-        self._summaries: dict[Path, dict[str, Any]] = {}
+        self._summaries: dict[Path, Record] = {}
         self._outdated: dict[tuple[object, ...], bool] = {}
         for run in read_runs(*folders):
             self.add(run)
@@ -51,17 +123,20 @@ class Results:
         """Whether exactly this run is finished."""
         return config.seed in self.seeds(config)
 
-    def values(self, configs: Sequence[RunConfig], measure: Callable[..., float | None]) -> dict[int, float | None]:
+    def values(self, configs: Sequence[RunConfig], measure: Measure) -> dict[int, float | None]:
         """Apply `measure` to the runs' summaries, for each seed that all of them have."""
         runs = [self.seeds(config) for config in configs]
-        shared = sorted(set.intersection(*(set(each) for each in runs)))
-        found = {seed: measure(*(self._summary(each[seed]) for each in runs)) for seed in shared}
-        return {seed: value if value is not None and math.isfinite(value) else None for seed, value in found.items()}
+        found = dict[int, float | None]()
+        for seed in sorted(set.intersection(*(set(each) for each in runs))):
+            own = [each[seed] for each in runs]
+            self._summaries |= {run.path: run.summary() for run in own if run.path not in self._summaries}
+            value = measure(*(self._summaries[run.path] for run in own))
+            found[seed] = value if value is not None and math.isfinite(value) else None
+        return found
 
-    def _summary(self, run: Run) -> dict[str, Any]:
-        if run.path not in self._summaries:
-            self._summaries[run.path] = run.summary()
-        return self._summaries[run.path]
+    def known(self, configs: Sequence[RunConfig], measure: Measure) -> dict[int, float]:
+        """The same, without seeds that have no value."""
+        return {seed: value for seed, value in self.values(configs, measure).items() if value is not None}
 
     def ambiguous_names(self, configs: Iterable[RunConfig]) -> list[str]:
         """Names of datasets, weights and generators that stood for different content in these runs."""

@@ -10,8 +10,7 @@ from io import StringIO
 
 from fedeas.config import RunConfig
 from fedeas.runs import Difference, Measured, ranks
-from reproduction.measures import Measure, final, gain
-from reproduction.results import Results
+from reproduction.results import Measure, Results, final, gain
 from reproduction.studies import plan_of
 from reproduction.text import fixed, signed
 
@@ -101,11 +100,17 @@ class Entry:
         return self.absent if self.ours is None else fixed(self.ours.mean, self.decimals)
 
     @property
+    def interval(self) -> list[str]:
+        """The 95 % interval of a difference, and what it shows."""
+        if not isinstance(self.ours, Difference) or self.ours.interval is None:
+            return []
+        return [self.ours.range_text(self.decimals), self.ours.verdict]
+
+    @property
     def deviation(self) -> str:
         """The deviation over seeds; a difference has its interval instead."""
-        if self.ours is None or self.ours.spread is None or self.interval:
-            return ""
-        return f"± {fixed(self.ours.spread, self.decimals)}"
+        spread = None if self.ours is None or self.interval else self.ours.spread
+        return "" if spread is None else f"± {fixed(spread, self.decimals)}"
 
     def brackets(self, count: bool) -> list[str]:
         """The interval and verdict of a difference and, if wanted, the number of seeds."""
@@ -116,13 +121,6 @@ class Entry:
         number = {BEST: best, SECOND: second}.get(self.rank, "{}").format(self.number)
         inside = ", ".join(self.brackets(count))
         return " ".join(filter(None, (number, self.deviation, inside and brackets.format(inside))))
-
-    @property
-    def interval(self) -> list[str]:
-        """The 95 % interval of a difference, and what it shows."""
-        if not isinstance(self.ours, Difference) or self.ours.interval is None:
-            return []
-        return [self.ours.range_text(self.decimals), self.ours.verdict]
 
     @property
     def last(self) -> str:
@@ -137,9 +135,8 @@ class Entry:
     @property
     def difference(self) -> str:
         """Ours minus the paper's, signed."""
-        if self.ours is None or self.paper is None:
-            return ""
-        return signed(self.ours.mean - float(self.paper), self.decimals)
+        ours, paper = self.ours, self.paper
+        return "" if ours is None or paper is None else signed(ours.mean - float(paper), self.decimals)
 
 
 @dataclass(frozen=True)
@@ -167,30 +164,24 @@ class Filled:
         """The heads of the columns; if each row is one method, the first column is its number of seeds."""
         return [*["n"] * self.by_method, *self.columns]
 
-    def lead(self, name: str) -> list[str]:
-        """The cells of a row before its entries: the number of seeds, if each row is one method."""
-        return [str(self._seeds_of(name))] * self.by_method
-
     def shown(self, name: str) -> tuple[Entry | None, ...]:
         """The entries of a row as displayed; a method that was not run says so only once."""
         row = self.rows[name]
         if not self.by_method or self._seeds_of(name):
             return row
-        first = next((entry for entry in row if entry is not None and entry.ours is None), None)
-        return tuple(
-            None if entry is not None and entry.ours is None and entry.paper is None and entry is not first else entry
-            for entry in row
-        )
+        missing = [entry for entry in row if entry is not None and entry.ours is None]
+        again = [entry for entry in missing[1:] if entry.paper is None]
+        return tuple(None if any(entry is each for each in again) else entry for entry in row)
 
     def written(self, write: Callable[[Entry, bool], str], empty: str = "") -> Iterator[list[str]]:
-        """Each row as text. `write` gets an entry, and whether the entry itself must show its number of seeds."""
+        """Each row as text, with its seeds if it is one method; `write` is told whether an entry must show its own."""
         for name in self.rows:
             cells, usual = list[str](), self._seeds_of(name)
             for entry in self.shown(name):
                 differs = entry is not None and entry.ours is not None and entry.ours.seeds != usual
                 count = differs if self.by_method else len(self.seeds) > 1
                 cells.append(empty if entry is None else write(entry, count))
-            yield [name, *self.lead(name), *cells]
+            yield [name, *[str(usual)] * self.by_method, *cells]
 
     def _seeds_of(self, name: str) -> int:
         return max((entry.ours.seeds for entry in self.rows[name] if entry is not None and entry.ours), default=0)
@@ -222,7 +213,7 @@ def fill(sheet: Sheet, results: Results) -> Filled:
         for name, rank in ranks({name: entry.values for name, entry in column.items()}).items():
             rows[name][place] = replace(column[name], rank=rank)
     ambiguous = results.ambiguous_names(config for cell in sheet.cells for config in cell.configs)
-    notes = [*(f"Not all runs had the same {name}." for name in ambiguous), *filter(None, [sheet.note])]
+    notes = filter(None, [*(f"Not all runs had the same {name}." for name in ambiguous), sheet.note])
     entries = {name: tuple(row) for name, row in rows.items()}
     return Filled(sheet.title, sheet.columns, entries, " ".join(notes), sheet.by_method)
 
@@ -233,15 +224,13 @@ def _entry(cell: Cell | None, results: Results) -> Entry | None:
     if not cell.configs:
         value = cell.measure()
         return Entry(None if value is None else Measured(value, None, 0), cell.paper, cell.decimals)
-    found = results.values(cell.configs, cell.measure)
-    values = {seed: value for seed, value in found.items() if value is not None}
+    found, values = results.values(cell.configs, cell.measure), results.known(cell.configs, cell.measure)
     if len(values) < len(found):  # a mean over only the seeds that have a number would be biased
         some = f" by {len(found) - len(values)} of {len(found)} seeds" * bool(values)
         return Entry(None, cell.paper, cell.decimals, f"{cell.otherwise}{some}")
     ours = (Difference if cell.compares else Measured).of(list(values.values()))
-    finals = results.values(cell.configs, final).values() if cell.with_final else ()
-    last = Measured.of([value for value in finals if value is not None])
-    return Entry(ours, cell.paper, cell.decimals, values=values, final=last)
+    finals = results.known(cell.configs, final) if cell.with_final else {}
+    return Entry(ours, cell.paper, cell.decimals, values=values, final=Measured.of([*finals.values()]))
 
 
 def markdown(*tables: Filled) -> str:
@@ -267,16 +256,14 @@ def comma_separated(*tables: Filled) -> str:
     write(["table", "row", "column", "ours", "spread", "seeds", *between, "paper", "difference", "rank", "status"])
     for table in tables:
         for name, row in table.rows.items():
-            for column, entry in zip(table.columns, row, strict=True):
-                if entry is not None:
-                    ours, paper = entry.ours, entry.paper
-                    apart = None if ours is None or paper is None else ours.mean - float(paper)
-                    own = [None, None, 0] if ours is None else [ours.mean, ours.spread, ours.seeds]
-                    last = [None, None] if entry.final is None else [entry.final.mean, entry.final.spread]
-                    ends = [*(ours.interval or unknown[:2]), ours.verdict] if isinstance(ours, Difference) else unknown
-                    status = entry.absent if ours is None else "" if ours.seeds else "from counts"
-                    cells = [*own, *last, *ends, paper, apart, entry.rank or "", status]
-                    write([table.title, name, column, *cells])
+            for column, entry in ((column, entry) for column, entry in zip(table.columns, row, strict=True) if entry):
+                ours, paper = entry.ours, entry.paper
+                apart = None if ours is None or paper is None else ours.mean - float(paper)
+                own = [None, None, 0] if ours is None else [ours.mean, ours.spread, ours.seeds]
+                last = [None, None] if entry.final is None else [entry.final.mean, entry.final.spread]
+                ends = [*(ours.interval or unknown[:2]), ours.verdict] if isinstance(ours, Difference) else unknown
+                status = entry.absent if ours is None else "" if ours.seeds else "from counts"
+                write([table.title, name, column, *own, *last, *ends, paper, apart, entry.rank or "", status])
     return text.getvalue()
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from fedeas.runs import Difference
+
 
 def fixed(value: float, decimals: int) -> str:
     """Format a number with `decimals` decimals.
@@ -21,6 +23,15 @@ def signed(value: float, decimals: int) -> str:
     ('+1.25', '−3.0')
     """
     return f"{value:+z,.{decimals}f}".replace("-", "−")
+
+
+def mean_cell(found: Difference | None) -> str:
+    """A mean with its 95 % interval; empty if there is none, as for one seed.
+
+    >>> mean_cell(Difference(2.0, 0.5, 4)), mean_cell(Difference(2.0, None, 1))
+    ('+2.00 (1.20 to 2.80)', '')
+    """
+    return "" if found is None or found.interval is None else f"{signed(found.mean, 2)} ({found.range_text(2)})"
 
 
 def listed(names: Sequence[str]) -> str:

@@ -13,6 +13,7 @@ from matplotlib import style
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import PercentFormatter
+from scipy.optimize import isotonic_regression
 
 from reproduction.tables import NOT_RUN
 
@@ -121,13 +122,8 @@ def looks_by_name(names: Iterable[str]) -> dict[str, Look]:
     return chosen
 
 
-def key(name: str, look: Look) -> Line2D:
-    """A method's line in a legend."""
-    return Line2D([], [], color=look.colour, linestyle=look.dash, label=name)
-
-
 def mark(name: str, colour: str, **look: Any) -> Line2D:
-    """A marker in a legend."""
+    """A marker in a legend, or a line if `look` has a line style."""
     return Line2D([], [], color=colour, label=name, **{"linestyle": "", **look})
 
 
@@ -142,18 +138,15 @@ def say_not_run(axes: Any, bare: bool = True) -> None:
 
 def name_ends(axes: Any, ends: Sequence[End], width: float = 1.5) -> None:
     """Write names right of the panel, connected to their points, as close in height as the other names allow."""
+    if not ends:
+        return
     in_order = sorted(ends, key=lambda end: end.point[1])
     low, high = axes.get_ylim()
     line = 1.35 * POINTS["fontsize"] / (72 * axes.bbox.height / axes.figure.dpi)
-    # Each is at least a line above the one before: after subtracting one line per place, heights must not fall. This is
-    # isotonic regression, by its min-max formula.
+    # Each is at least a line above the one before: after subtracting one line per place, heights must not fall.
     steps = min(line, 1 / max(len(ends) - 1, 1)) * np.arange(len(ends))
     wanted = np.array([(end.point[1] - low) / (high - low) for end in in_order]) - steps
-    level = [
-        max(min(wanted[first : last + 1].mean() for last in range(place, len(ends))) for first in range(place + 1))
-        for place in range(len(ends))
-    ]
-    heights = np.clip(level, 0, 1 - steps[-1:].sum()) + steps
+    heights = np.clip(isotonic_regression(wanted).x, 0, 1 - steps[-1]) + steps
     for end, height in zip(in_order, heights, strict=True):
         tie: dict[str, Any] = {"arrowstyle": "-", "color": end.look.colour, "linestyle": end.look.dash}
         tie |= {"linewidth": width, "relpos": (0, 0.5), "shrinkA": 1, "shrinkB": 1}

@@ -30,7 +30,7 @@ from fedeas.planning.beta import (
     shortened_beta,
 )
 from fedeas.planning.counts import Allocation, LabelCounts
-from fedeas.planning.plan import Plan
+from fedeas.planning.plan import Plan, Summary
 from fedeas.planning.policies import (
     KL,
     AllocationPolicy,
@@ -61,7 +61,6 @@ from fedeas.planning.scores import (
     marginal_gain,
     synthetic_share,
 )
-from fedeas.planning.summary import Summary
 from fedeas.planning.tables import read_allocation, read_counts, write_allocation, write_counts
 
 if TYPE_CHECKING:

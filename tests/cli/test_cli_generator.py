@@ -8,7 +8,7 @@ from functools import partial
 import numpy as np
 import pytest
 
-from fedeas.core.provenance import Seen, data_digest, seen_by
+from fedeas.core.provenance import Answer, DatasetParts, Seen, data_digest, seen_by
 from fedeas.core.weight_files import generator_weights
 from fedeas.data.sources import load_dataset
 from fedeas.generators.diffusion import presets
@@ -16,6 +16,7 @@ from fedeas.generators.diffusion.presets import PRESETS, Network, Preset
 from fedeas.generators.diffusion.sampling import DiffusionGenerator
 from fedeas.generators.diffusion.weights import Weights
 from fedeas.generators.quality.classifier import RECIPES
+from fedeas.generators.quality.metrics import near_duplicates
 
 # diffusers makes an array of a tensor in a way that numpy 2 wants otherwise; only tests make errors of such warnings.
 pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation doesn't accept a copy:DeprecationWarning")
@@ -95,8 +96,45 @@ def test_training_data_stay_in_the_record(run, fast, tmp_path):
     weights = Weights.load(second)
     assert weights.provenance["protocol"] == "merged"  # what older versions read
     assert weights.seen == seen_by(second) == Seen("digits", ("train",), weights.provenance["data"], seen_by(first))
-    assert weights.seen.seen_test_images_of("digits") is True
+    assert weights.seen.answer(DatasetParts("digits"), ("test",)) is Answer.SEEN
     assert "digits (train), continued from digits (train and test)" in run("info", second)[1]
+
+
+def test_strict_training_refuses_a_start_without_a_complete_record(run, fast, tmp_path):
+    common = ("train", "digits", "--preset", "fast", "--device", "cpu", "--grid-minutes", 0, "--updates", 1)
+    run(*common, "--out", tmp_path / "known")
+    known, lost = tmp_path / "known" / "generator.safetensors", tmp_path / "lost.safetensors"
+    replace(Weights.load(known), provenance={}).save(lost)
+    assert run(*common, "--start", known, "--out", tmp_path / "a", "--strict")[0] == 0
+    code, out, err = run(*common, "--start", lost, "--out", tmp_path / "b", "--strict")
+    assert (code, out, len(err.splitlines())) == (2, "", 1)
+    assert "no record tells whether its ancestors have seen images of digits" in err
+    assert not (tmp_path / "b").exists()
+    assert run(*common, "--start", lost, "--out", tmp_path / "b")[0] == 0
+    assert seen_by(tmp_path / "b" / "generator.safetensors").answer(DatasetParts("digits"), ("test",)) == "unknown"
+
+
+def test_info_tells_what_weights_have_seen_of_a_dataset(run, tmp_path):
+    digits = load_dataset("digits")
+    parts = {"images": digits.images, "labels": digits.labels}
+    tests = {"test_images": digits.test_images, "test_labels": digits.test_labels}
+    np.savez(tmp_path / "copy.npz", **parts, **tests)
+    chain = Seen("npz:gone.npz", ("train",), start=Seen("fashion-mnist", ("train",)))
+    seen = Seen("digits", ("train",), data_digest(digits.images, digits.labels), start=chain)
+    replace(Weights.load("digits"), provenance={"seen": seen.record}).save(tmp_path / "w.safetensors")
+    asked = ("info", tmp_path / "w.safetensors", "--markdown", "--device", "cpu", "--data-root", tmp_path, "--for")
+    for name in ("digits", f"npz:{tmp_path / 'copy.npz'}"):
+        code, out, _ = run(*asked, name)
+        facts = dict(line[2:-2].split(" | ") for line in out.splitlines()[2:])
+        assert code == 0
+        assert (facts[f"train part of {name}"], facts[f"test part of {name}"]) == ("seen", "unknown")
+        found = near_duplicates(digits.test_images, digits.images)
+        said = "{:,} of {:,} test images ({:,} if turned by 180 degrees)"
+        assert facts["near-duplicates of digits (train)"] == said.format(found[0], len(digits.test_labels), found[1])
+        assert all(
+            facts[f"near-duplicates of {one} (train)"].startswith("not counted: ")
+            for one in ("npz:gone.npz", "fashion-mnist")
+        )
 
 
 def test_on_a_terminal_a_bar_shows_the_loss(run, fast, tmp_path, monkeypatch):

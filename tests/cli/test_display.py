@@ -6,12 +6,7 @@ import pytest
 from rich.console import Console
 from rich.text import Text
 
-from fedeas.cli.display import (
-    comparison_table,
-    runs_tables,
-    states_table,
-)
-from fedeas.cli.fitting import FittedTable, output
+from fedeas.cli.display import FittedTable, comparison_table, output, runs_tables, states_table
 from fedeas.config import RunConfig
 from fedeas.core.errors import InputError
 from fedeas.planning.policies import FullBalance, Uniform
@@ -55,6 +50,22 @@ def test_a_row_has_mean_and_deviation_of_the_window_and_of_the_end(add):
     lines = shown([add("ours", seed, value) for seed, value in enumerate((0.5, 0.7))])
     assert row(lines, "ours") == ["ours", "2", "60.0 ± 14.1", "61.0 ± 14.1"]
     assert row(lines, "ours", 1) == ["ours", "7", "50.0", "99.0", "-", "1,200", "-", "1.00", "2.0"]
+
+
+@pytest.mark.parametrize(("answers", "note"), [(["unknown", None], "unknown"), (["unknown", "seen"], "seen")])
+def test_every_table_says_what_a_generator_may_have_seen(add, answers, note):
+    runs = [add("ours", seed, 0.5, **({"seen": each} if each else {})) for seed, each in enumerate(answers)]
+    notes = {"unknown": "ancestors unknown", "seen": "the run's images seen"}
+    both = [*runs, add("plain", 0, 0.6, policy="full-balance")]
+    lines = shown(both, width=120)
+    for place in (0, 1):
+        assert row(lines, f"ours ({notes[note]})", place)
+        assert row(lines, "plain", place)
+    listed = printed(states_table(both), 200).splitlines()
+    for run, answer in zip(runs, answers, strict=True):
+        (line,) = [line for line in listed if run.path.name in line]
+        assert {each: words in line for each, words in notes.items()} == {each: each == answer for each in notes}
+    assert "generator" not in printed(states_table(both[2:]), 200)
 
 
 def test_differences_to_the_reference_are_paired_and_fit_a_narrow_terminal(add):

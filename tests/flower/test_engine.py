@@ -307,6 +307,7 @@ def test_a_nodes_own_generator_is_used(tmp_path, local):
     grid = StraightGrid(tmp_path / "nodes", CLIENTS, node_config={"generator": "gaussian(components=3)"})
     own = run_on(grid, config(LOCAL_POLICY, "engine.name=flower"), RunStore(tmp_path / "own"))
     assert_same(own, local(LOCAL_POLICY, "generator=gaussian(components=3)"))
+    assert own.summary()["seen"] == "unknown"  # nobody told the server what it was made from
 
 
 def test_a_pool_that_is_too_small_is_refused_without_telling_the_server_what_it_does_not_know(tmp_path, caplog):

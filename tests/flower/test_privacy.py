@@ -15,12 +15,16 @@ pytest.importorskip("opacus", reason="needs an accountant: pip install 'fedeas[p
 
 from flower.grids import StraightGrid
 
+from fedeas.algorithms.base import Fleet
 from fedeas.config import load_config
+from fedeas.config.generators import Gaussian
 from fedeas.core.errors import InputError, RunError
+from fedeas.federation.gaussian_sums import SUMS, GaussianSums
 from fedeas.flower.app import run_on
+from fedeas.flower.engine import UnusableError, check_tensors
 from fedeas.flower.node_settings import Privacy, TellableError, read_node_config
-from fedeas.flower.privacy import PrivacyLedger, epsilon_of, protect
-from fedeas.flower.wire import unpacked
+from fedeas.flower.privacy import PrivacyLedger, epsilon_of, noise_for, protect, with_noise
+from fedeas.flower.wire import Parcel, packed, unpacked
 from fedeas.runs.store import RunStore
 
 CLIENTS = 2
@@ -146,6 +150,49 @@ def test_clipping_alone_leaves_a_run_as_it_is(tmp_path):
     assert private.rounds()[-1]["accuracy"] == plain.rounds()[-1]["accuracy"]
 
 
+# ---- sums for a Gaussian generator
+
+SUMMING = GaussianSums(Gaussian(components=2), (1, 2, 2), ("a", "b"))
+
+
+@pytest.mark.parametrize("epsilon", [0.01, 0.5, 1.0, 8.0, 300.0])
+def test_noise_for_an_epsilon_is_the_least_that_the_ledger_counts_as_no_more(epsilon):
+    noise = noise_for(epsilon, 1e-5)
+    assert 0.99 * epsilon <= epsilon_of({2 * noise: 1}, 1e-5) <= epsilon
+
+
+def test_sums_are_noted_in_the_ledger_with_the_epsilon_of_their_owner(tmp_path):
+    ledger, privacy = PrivacyLedger(tmp_path, 0), Privacy(1.0, 20.0, sums_clip=50.0, sums_epsilon=2.0)
+    private = with_noise(SUMMING, privacy, ledger, "run")
+    assert (private.noise.clip, private.noise.noise) == (50.0, noise_for(2.0, 1e-5))
+    (line,) = (json.loads(line) for line in ledger.path.read_text().splitlines())
+    assert line["epsilon"] == pytest.approx(2.0, rel=0.01)
+    assert ledger.spend("run", 1, privacy) == pytest.approx(epsilon_of({2 * private.noise.noise: 1, 20.0: 1}, 1e-5))
+
+
+def test_sums_are_refused_beyond_the_budget_and_without_noise_of_their_own(tmp_path):
+    ledger = PrivacyLedger(tmp_path, 0)
+    with pytest.raises(TellableError, match="privacy budget is spent"):
+        with_noise(SUMMING, Privacy(1.0, 20.0, limit=1.5, sums_clip=50.0, sums_epsilon=2.0), ledger, "run")
+    for chosen in ({}, {"sums_clip": 50.0}, {"sums_epsilon": 2.0}):
+        with pytest.raises(TellableError, match="set dp-sums-clip and dp-sums-epsilon"):
+            with_noise(SUMMING, Privacy(1.0, 20.0, **chosen), ledger, "run")
+    with pytest.raises(TellableError, match="no noise has an epsilon of 1e-09"):
+        with_noise(SUMMING, Privacy(1.0, 20.0, sums_clip=50.0, sums_epsilon=1e-9), ledger, "run")
+    assert not ledger.path.exists()
+
+
+def test_sums_cross_the_wire_as_they_are_and_a_wrong_form_is_refused():
+    server = SUMMING.init(torch.nn.Identity(), Fleet(np.array([4]), 2))
+    sums = torch.arange(12).reshape(2, 6) - 2**60
+    _, came = unpacked(packed({}, Parcel.of({SUMS: sums})))
+    assert torch.equal(came[SUMS], sums)
+    check_tensors(came, server)
+    for wrong in ({SUMS: sums[:1]}, {SUMS: sums.double()}, {}):
+        with pytest.raises(UnusableError):
+            check_tensors(wrong, server)
+
+
 # ---- what does not go with it
 
 
@@ -169,6 +216,7 @@ def test_batch_norm_is_refused_before_the_first_round(tmp_path):
         ({"dp-clip": 1.0, "dp-noise": 0}, "dp-noise in its node config must be a number above 0"),
         ({"dp-clip": float("nan"), "dp-noise": 1.0}, "dp-clip in its node config"),
         ({"dp-clip": 1.0, "dp-noise": 1.0, "dp-delta": 1}, "between 0 and 1"),
+        ({"dp-sums-clip": 1.0, "dp-sums-epsilon": 1.0}, "needs dp-clip and dp-noise"),
     ],
 )
 def test_settings_that_cannot_be_used_are_refused(given, reason):

@@ -16,7 +16,7 @@ from fedeas.generators.registry import parse_generator
 from fedeas.planning.policies import parse_policy
 from fedeas.planning.request import Limits, choose_policy
 from fedeas.planning.tables import CountTable
-from fedeas.views.web import plan_result, runs, sources
+from fedeas.views.web import plan_charts, runs, sources
 
 SEPARATOR = "\x1e"  # of the arguments of a command
 
@@ -59,9 +59,9 @@ def _uploaded(ending: str) -> Target:
 
     def upload(content: bytes, folder: Path) -> None:
         counts = sources.read_upload(f"mine.{ending}", content).counts
-        plan_result.curves(counts)
+        plan_charts.curves(counts)
         spec = choose_policy("fedeas", Limits(beta=12), counts).spec
-        plan(counts, spec), plan_result.rivals(counts, spec)
+        plan(counts, spec), plan_charts.rivals(counts, spec)
 
     return upload
 

@@ -17,8 +17,9 @@ from fedeas.core.locks import locked
 from fedeas.generators.diffusion import training as module
 from fedeas.generators.diffusion.presets import Network, Preset
 from fedeas.generators.diffusion.sampling import DiffusionGenerator
-from fedeas.generators.diffusion.trainer import CLASSES, Trainer
+from fedeas.generators.diffusion.trainer import Trainer
 from fedeas.generators.diffusion.training import GENERATOR, LOCK, STATE, train
+from fedeas.generators.diffusion.updates import CLASSES
 from fedeas.generators.diffusion.weights import Weights
 
 # diffusers makes an array of a tensor in a way that numpy 2 wants otherwise; only tests make errors of such warnings.

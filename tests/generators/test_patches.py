@@ -10,7 +10,8 @@ from torch.nn import functional
 
 from fedeas.generators.diffusion.presets import Network, PatchNetwork, Preset, preset
 from fedeas.generators.diffusion.sampling import DiffusionGenerator
-from fedeas.generators.diffusion.trainer import Trainer, _loss_weight
+from fedeas.generators.diffusion.trainer import Trainer
+from fedeas.generators.diffusion.updates import _loss_weight
 from fedeas.generators.diffusion.weights import Weights
 
 # diffusers makes an array of a tensor in a way that numpy 2 wants otherwise; only tests make errors of such warnings.

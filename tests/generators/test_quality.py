@@ -26,10 +26,12 @@ from fedeas.generators.quality.classifier import Classifier, Recipe
 from fedeas.generators.quality.grid import COLUMNS, GAP, MARGIN, SCALE, sample_grid, save_grid
 from fedeas.generators.quality.metrics import (
     CHECK_CLIENT,
+    NEAR,
     Yardstick,
     classifier_frechet,
     judge,
     measure_generator,
+    near_duplicates,
     nearest,
 )
 
@@ -255,6 +257,29 @@ def test_copies_of_large_bright_images_have_distance_zero_and_near_copies_have_n
     distances = nearest(np.concatenate([training[[7, 299]], near]), training)
     assert distances[:2].tolist() == [0, 0]
     assert distances[2:] == pytest.approx(1 / 255 / np.sqrt(3 * 64 * 64), rel=1e-12)
+
+
+@settings(max_examples=60)
+@given(pixels, pixels)
+def test_near_duplicates_equal_brute_force_and_do_not_depend_on_brightness_and_contrast(images, training):
+    def by_brute_force(others):
+        apart = (images[:, None] / 255 - others[None] / 255).reshape(len(images), len(others), -1)
+        least = np.sqrt((apart**2).mean(axis=2)).min(axis=1)
+        return int((least <= NEAR * images.reshape(len(images), -1).std(axis=1) / 255 + 1e-12).sum())
+
+    found = near_duplicates(images, training)
+    assert found == (by_brute_force(training), by_brute_force(training[..., ::-1, ::-1]))
+    brighter, paler = (both // 4 for both in (images, training)), (both // 4 + 90 for both in (images, training))
+    assert near_duplicates(*brighter) == near_duplicates(*paler)
+
+
+def test_copies_with_noise_or_other_brightness_are_near_duplicates_and_other_images_are_not():
+    rng = np.random.default_rng(4)
+    training = rng.integers(20, 200, (300, 3, 8, 8), dtype=np.uint8)
+    noisy = training[:20] + rng.integers(0, 20, (20, 3, 8, 8), dtype=np.uint8)
+    others = rng.integers(20, 200, (30, 3, 8, 8), dtype=np.uint8)
+    assert near_duplicates(np.concatenate([noisy, others]), training) == (20, 0)
+    assert near_duplicates(noisy[..., ::-1, ::-1], training) == (0, 20)
 
 
 def test_planted_copies_are_counted(yardstick):

@@ -11,8 +11,9 @@ from fedeas.config import load_config
 from fedeas.generators.pools import distinct_in_pool
 from fedeas.generators.registry import parse_generator
 from fedeas.planning.advice import ADVICE, advice_for
-from fedeas.planning.policies import FedEAS, lacks_budget, parse_policy, policy_with_budget
+from fedeas.planning.policies import parse_policy
 from fedeas.planning.policies.base import Needs
+from fedeas.planning.request import Limits, choose_policy
 
 
 @given(label_counts(), st.integers(0, 300))
@@ -27,7 +28,6 @@ def test_a_recommended_pool_serves_all_clients_and_makes_no_more_images_than_the
 
 @pytest.mark.parametrize(("name", "counts"), [("pool", True), ("kl", True), ("fedeas", False)])
 def test_advice_says_rightly_whether_the_server_needs_the_label_counts(name, counts):
-    policy = policy_with_budget(name, FedEAS()) if lacks_budget(name) else parse_policy(name)
-    assert (policy.needs is Needs.COUNTS) == counts
+    assert (choose_policy(name, Limits()).needs is Needs.COUNTS) == counts
     (clause,) = (each for each in ADVICE if "label counts" in each)
     assert (name in clause.partition("the server needs")[0]) == counts

@@ -24,8 +24,7 @@ from fedeas import (
     synthetic_share,
 )
 from fedeas.planning import beta as selection
-from fedeas.planning.beta import BetaInterval
-from fedeas.planning.beta_curve import BetaCurve
+from fedeas.planning.beta import BetaCurve, BetaInterval
 from fedeas.planning.policies.base import MAX_BUDGET
 from reproduction.published import example_counts
 

@@ -19,8 +19,10 @@ from strategies import label_counts
 
 from fedeas import Allocation, FedEAS, InputError, LabelCounts, read_counts, write_allocation, write_counts
 from fedeas.core.foreign_text import for_csv
+from fedeas.planning import arrow_tables
+from fedeas.planning.columns import ColumnNames
 from fedeas.planning.request import plan_file
-from fedeas.planning.tables import Chunk, ColumnNames, CountTable, allocation_writer, read_allocation
+from fedeas.planning.tables import Chunk, CountTable, read_allocation, write_parts
 
 NAMED = LabelCounts([[5, 0], [3, 4], [0, 9]], clients=["ann", "b,ob", 'c"y'], classes=["cat", "do,g"])
 
@@ -211,9 +213,7 @@ def test_a_client_that_appears_twice_far_apart_is_noticed(tmp_path, names):
 
 
 def test_different_names_with_equal_hashes_are_not_duplicates(tmp_path, monkeypatch):
-    from fedeas.planning.tables import arrow
-
-    monkeypatch.setattr(arrow, "_hashes", lambda column: np.zeros(len(column), dtype=np.int64))
+    monkeypatch.setattr(arrow_tables, "_hashes", lambda column: np.zeros(len(column), dtype=np.int64))
     write_parquet(tmp_path / "fine.parquet", ["a", "b", "c"], np.ones((3, 2), dtype=int))
     assert len(list(CountTable(tmp_path / "fine.parquet").chunks(cells=3))) == 3
 
@@ -420,9 +420,13 @@ def test_an_empty_parquet_file_is_refused(tmp_path):
 def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path, ending):
     path = tmp_path / f"plan.{ending}"
     path.write_text("precious")
-    with pytest.raises(RuntimeError, match="half way"), allocation_writer(path, "fedeas") as writer:
-        writer.append(Chunk(NAMED, NAMED.clients, 0), Allocation(NAMED.n))
+
+    def parts():
+        yield Chunk(NAMED, NAMED.clients, 0), Allocation(NAMED.n)
         raise RuntimeError("half way")
+
+    with pytest.raises(RuntimeError, match="half way"):
+        write_parts(path, "fedeas", parts())
     assert path.read_text() == "precious"
     assert [each.name for each in tmp_path.iterdir()] == [path.name]
 
@@ -602,6 +606,6 @@ def test_too_little_memory_is_not_an_unreadable_file(tmp_path, monkeypatch):
         raise pa.ArrowMemoryError("malloc of size 64 failed")
 
     write_counts(tmp_path / "counts.parquet", LabelCounts([[1, 2]]))
-    monkeypatch.setattr(CountTable, "_read", fail)
+    monkeypatch.setattr(arrow_tables.ParquetFile, "read", fail)
     with pytest.raises(MemoryError, match="malloc"):
         read_counts(tmp_path / "counts.parquet")

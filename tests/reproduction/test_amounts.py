@@ -8,7 +8,7 @@ from matplotlib import colors
 from pictures import svg_of, texts
 
 from reproduction.figures import style as plots
-from reproduction.figures.accuracy import Bar, Sweep, allocation_figure, budget_figure, removal_figure
+from reproduction.figures.runs import Bar, Sweep, allocation_figure, budget_figure, removal_figure
 
 WINDOW = "rounds 55-60"
 TOTALS = [4000, 9000, 13000]

@@ -16,9 +16,8 @@ from reproduction.beyond import (
     comparisons_in,
     sheets_in,
 )
-from reproduction.profiles import HEADLINE, PROFILES
 from reproduction.published import setting
-from reproduction.studies import plan_of, study
+from reproduction.studies import HEADLINE, PROFILES, plan_of, study
 
 (BEYOND,) = artefacts("beyond")
 CLEAN = ("clean", "clean")

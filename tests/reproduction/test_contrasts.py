@@ -7,12 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedeas.runs.comparison import Difference
+from reproduction.answers import contrast_in, contrasts_markdown
 from reproduction.beyond import DISJOINT
-from reproduction.contrasts import Contrast, contrast_in, contrasts_markdown
 from reproduction.findings import NOTHING, Compared, Findings
 
 SEEDS = 4
-LOSS = Contrast("KL, balanced softmax", "KL")
+LOSS = ("KL, balanced softmax", "KL")
 levels = st.lists(st.floats(-9, 9), min_size=SEEDS, max_size=SEEDS)
 
 
@@ -28,7 +28,7 @@ def experiment(*made, **more):
 
 @given(levels, levels)
 def test_a_contrast_is_the_paired_difference_of_its_methods(with_loss, without):
-    found = contrast_in(experiment(compared(LOSS.method, with_loss), compared("KL", without)), LOSS)
+    found = contrast_in(experiment(compared(LOSS[0], with_loss), compared("KL", without)), LOSS)
     expected = Difference.of([own - other for own, other in zip(with_loss, without, strict=True)])
     assert (found.mean, found.spread) == pytest.approx((expected.mean, expected.spread), abs=1e-9)
 
@@ -36,21 +36,21 @@ def test_a_contrast_is_the_paired_difference_of_its_methods(with_loss, without):
 @given(levels, levels)
 def test_against_fedeas_it_is_the_comparison_itself_and_budgets_are_averaged(first, second):
     made = compared("KL", first), compared("KL", second, "beta = 12")
-    found = contrast_in(experiment(*made, budgets=2), Contrast("KL", "FedEAS"))
+    found = contrast_in(experiment(*made, budgets=2), ("KL", "FedEAS"))
     expected = Difference.of([(one + other) / 2 for one, other in zip(first, second, strict=True)])
     assert (found.mean, found.spread) == pytest.approx((expected.mean, expected.spread), abs=1e-9)
 
 
 @given(levels, levels)
-@pytest.mark.parametrize("pair", [(LOSS.method, "KL"), ("FedEAS", "KL")])
+@pytest.mark.parametrize("pair", [(LOSS[0], "KL"), ("FedEAS", "KL")])
 def test_the_other_way_round_a_contrast_changes_its_sign(pair, with_loss, without):
-    found = experiment(compared(LOSS.method, with_loss), compared("KL", without))
-    one, other = contrast_in(found, Contrast(*pair)), contrast_in(found, Contrast(*reversed(pair)))
+    found = experiment(compared(LOSS[0], with_loss), compared("KL", without))
+    one, other = contrast_in(found, pair), contrast_in(found, pair[::-1])
     assert (one.mean, one.spread) == pytest.approx((-other.mean, other.spread), abs=1e-9)
 
 
 def test_a_contrast_waits_for_all_seeds_and_budgets_and_leaves_controls_out():
-    made = [compared(LOSS.method, [1.0] * SEEDS), compared("KL", [0.0] * SEEDS)]
+    made = [compared(LOSS[0], [1.0] * SEEDS), compared("KL", [0.0] * SEEDS)]
     whole = experiment(*made)
     assert contrast_in(whole, LOSS).mean == 1.0
     assert contrast_in(replace(whole, planned_seeds=SEEDS + 1), LOSS) is None

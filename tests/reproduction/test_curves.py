@@ -8,7 +8,7 @@ from matplotlib.text import Text
 from pictures import svg_of, texts
 
 from reproduction.figures import style as plots
-from reproduction.figures.curves import Line, convergence_figure, curves_figure
+from reproduction.figures.runs import Line, convergence_figure, curves_figure
 
 ROUNDS = list(range(1, 41))
 

@@ -4,11 +4,11 @@ from statistics import mean
 
 import pytest
 
-from fedeas.runs.comparison import signed
 from reproduction.beyond import WHOLE, comparisons_in
-from reproduction.economies import HEADS, HEADS_WITH_LESS, economies_markdown
-from reproduction.measures import accuracy
+from reproduction.costs import HEADS, HEADS_WITH_LESS, economies_markdown
+from reproduction.results import accuracy
 from reproduction.studies import study
+from reproduction.text import signed
 
 PIXELS = {"digits": 8 * 8, "fashion-mnist": 28 * 28, "cifar10": 32 * 32 * 3, "cifar100": 32 * 32 * 3}
 

@@ -12,7 +12,7 @@ from fedeas.data.sources import load_dataset
 from fedeas.federation import forecast
 from fedeas.federation.split import split_data
 from reproduction.artefacts import artefacts
-from reproduction.estimate import _trained, estimate, seconds_of_all, speeds, steps_of_a_round
+from reproduction.costs import _trained, estimate, seconds_of_all, speeds, steps_of_a_round
 from reproduction.methods import FEDAVG, FEDEAS, FULL_BALANCE, METHODS, MISSING_ONLY
 from reproduction.published import setting
 from reproduction.results import Results

@@ -27,7 +27,7 @@ from reproduction.artefacts import (
     sweep_sheet,
     wall_clock_sheet,
 )
-from reproduction.methods import FEDAVG, FEDEAS, GREEDY, METHODS, MISSING_ONLY, Method, at_one_budget
+from reproduction.methods import FEDAVG, FEDEAS, GREEDY, METHODS, MISSING_ONLY, Method, with_total
 from reproduction.published import EXAMPLE, published, setting
 from reproduction.reproduction import Places
 from reproduction.results import Results
@@ -84,7 +84,7 @@ def test_the_sweeps_gains_and_efficiencies_follow_from_the_printed_accuracies(fi
     for beta, own, even in zip(sweep.beta, sweep.fedeas, sweep.uniform, strict=True):
         budget = FedEAS(float(beta)).spec
         finished(FULL.config(HERE, Method("own", policy=budget)), accuracy=float(own) / 100)
-        finished(FULL.config(HERE, Method("even", policy=at_one_budget("uniform", budget))), accuracy=float(even) / 100)
+        finished(FULL.config(HERE, Method("even", policy=with_total("uniform", budget))), accuracy=float(even) / 100)
     found = entries(table(sweep_sheet, tmp_path))
     assert len(found) == 5 * 7 + 4 + 1
     assert all(agrees(entry) for entry in found)
@@ -289,11 +289,11 @@ def test_in_tables_by_method_a_column_has_the_seeds_and_pairs_with_fewer_say_so(
     at_all_seeds(finished, {FEDEAS: (0.7, 0.71), GREEDY: (0.7, 0.72, 0.73), MISSING_ONLY: (0.6,)})
     filled = table(references_sheet, tmp_path)
     assert filled.heads[0] == "n"
-    counted = {name: filled.lead(name) for name in filled.rows}
-    assert {name: lead for name, lead in counted.items() if lead != ["0"]} == {
-        "FedEAS": ["2"],
-        "Greedy": ["3"],
-        "Missing-only": ["1"],
+    counted = {name: seeds for name, seeds, *_ in filled.written(lambda entry, count: "")}
+    assert {name: seeds for name, seeds in counted.items() if seeds != "0"} == {
+        "FedEAS": "2",
+        "Greedy": "3",
+        "Missing-only": "1",
     }
     lines = {line.split(" | ")[0].strip("| "): line for line in markdown(filled).splitlines() if " | " in line}
     assert "n=2" in lines["Greedy"]  # the seeds that FedEAS has, too

@@ -12,11 +12,10 @@ from rich.console import Console
 from rich.markdown import Markdown
 
 from fedeas.runs.comparison import Difference, Verdict
-from reproduction.answers import answers_markdown, overall
+from reproduction.answers import advice_markdown, answers_markdown, contrasts_markdown, overall
 from reproduction.artefacts import artefacts
 from reproduction.beyond import ASIDE, EVERYWHERE, LARGEST, comparisons_in
-from reproduction.contrasts import contrasts_markdown
-from reproduction.economies import economies_markdown
+from reproduction.costs import economies_markdown
 from reproduction.findings import (
     Findings,
     clauses,
@@ -24,7 +23,6 @@ from reproduction.findings import (
     findings_markdown,
     findings_of,
 )
-from reproduction.recommendation import advice_markdown
 from reproduction.results import Results
 from reproduction.studies import study, with_seeds
 

@@ -7,7 +7,7 @@ from pictures import texts
 from test_answers import experiment
 
 from reproduction.answers import METHODS, mean_of_experiments, overall
-from reproduction.figures.gains import REAL, USES, gains_figure
+from reproduction.figures.runs import REAL, USES, gains_figure
 
 EXPERIMENTS = [
     experiment("one", "KL"),

@@ -6,24 +6,20 @@ from decimal import Decimal
 import pytest
 
 from fedeas.planning.policies import FedEAS
-from reproduction.headline import headline
-from reproduction.ledger import COUNT_POINTS, LEVEL_POINTS, Standing, View, judge_count, ledger, ledger_markdown
-from reproduction.methods import (
-    FEDAVG,
-    FEDEAS,
-    FULL_BALANCE,
-    GREEDY,
-    METHODS,
-    MISSING_ONLY,
-    SCAFFOLD,
-    UNIFORM,
-    Method,
-    combined,
+from reproduction.ledger import (
+    COUNT_POINTS,
+    LEVEL_POINTS,
+    Standing,
+    View,
+    headline,
+    judge_count,
+    ledger,
+    ledger_markdown,
 )
-from reproduction.profiles import HEADLINE
+from reproduction.methods import FEDAVG, FEDEAS, FULL_BALANCE, GREEDY, METHODS, MISSING_ONLY, SCAFFOLD, UNIFORM, Method
 from reproduction.published import EXAMPLE, published, setting
 from reproduction.results import Results
-from reproduction.studies import plan_of, study, with_seeds
+from reproduction.studies import HEADLINE, plan_of, study, with_seeds
 
 HERE = setting(HEADLINE)
 STEPS = (-0.002, 0.0, 0.003)  # of three seeds
@@ -196,7 +192,7 @@ def test_accuracy_rises_if_all_budgets_show_it(levels, expected, finished, tmp_p
 
 def test_the_combination_is_compared_by_its_peaks(finished, tmp_path):
     printed = published().combination
-    where, both = setting(printed.setting), combined(FEDEAS, SCAFFOLD)
+    where, both = setting(printed.setting), FEDEAS.combined(SCAFFOLD)
     for place, (method, level) in enumerate(
         ((both, printed.both), (FEDEAS, printed.fedeas), (SCAFFOLD, printed.both + 5))
     ):

@@ -6,13 +6,12 @@ import pytest
 from pictures import svg_of, texts
 
 from fedeas.runs.comparison import Measured
-from reproduction.figures.accuracy import Spot, overview_figure
 from reproduction.figures.gallery import overview
+from reproduction.figures.runs import Spot, overview_figure
 from reproduction.methods import FEDEAS
-from reproduction.profiles import HEADLINE
 from reproduction.published import EXAMPLE, published, setting
 from reproduction.results import Results
-from reproduction.studies import study, with_seeds
+from reproduction.studies import HEADLINE, study, with_seeds
 
 WINDOW = "rounds 181-200"
 SPOTS = [

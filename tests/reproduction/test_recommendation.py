@@ -5,11 +5,11 @@ from dataclasses import replace
 import pytest
 
 from fedeas.planning.advice import AT_CLIENTS, AT_SERVER
-from fedeas.runs.comparison import Difference, signed
-from reproduction.answers import mean_of_experiments
+from fedeas.runs.comparison import Difference
+from reproduction.answers import Advice, Shown, advice_markdown, advice_of, mean_of_experiments
 from reproduction.findings import Compared, Findings
 from reproduction.methods import FEDEAS
-from reproduction.recommendation import Advice, Shown, advice_markdown, advice_of
+from reproduction.text import signed
 
 BETAS = 2
 HIGHER, LOWER, OPEN = (1.0, 1.0), (-1.0, -1.0), (0.0, 0.0)

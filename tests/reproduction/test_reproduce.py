@@ -12,7 +12,7 @@ import pytest
 from fedeas import FedEAS
 from fedeas.core.errors import InputError, RunError
 from fedeas.federation.run import identified
-from fedeas.runs import pack_runs, reading
+from fedeas.runs import pack_runs, packed
 from fedeas.runs.store import RunStore, read_run, sound_runs
 from reproduction import claims
 from reproduction import reproduction as making
@@ -22,11 +22,10 @@ from reproduction.command import main
 from reproduction.figures import style
 from reproduction.figures.gallery import curves_at_equal_budget
 from reproduction.methods import FEDAVG, FEDEAS, METHODS
-from reproduction.profiles import PROFILES
 from reproduction.published import setting
 from reproduction.reproduction import Places, Reproduction, carry_out, stays_here
 from reproduction.results import Results
-from reproduction.studies import study
+from reproduction.studies import PROFILES, study
 from reproduction.tables import comma_separated, fill
 
 SMOKE = study("smoke")
@@ -366,7 +365,7 @@ def test_a_second_call_repeats_no_run_reads_each_once_and_builds_each_table_once
         built[sheet.title] += 1
         return fill(sheet, found)
 
-    monkeypatch.setattr(reading, "sound_runs", counting_read)
+    monkeypatch.setattr(packed, "sound_runs", counting_read)
     monkeypatch.setattr(making, "fill", counting_fill)
     monkeypatch.setattr(style, "FORMATS", ())  # drawing takes most of the time
     call("all", *places(everything), "--keep")

@@ -9,10 +9,11 @@ from hypothesis import strategies as st
 from scipy import stats
 from test_answers import experiment, with_budget
 
-from fedeas.runs.comparison import Difference, ends_text, signed
+from fedeas.runs.comparison import Difference, fixed
 from reproduction.answers import at_end, robustness_markdown, sign_test
 from reproduction.beyond import WHOLE
 from reproduction.findings import NOTHING
+from reproduction.text import signed
 
 levels = st.lists(st.tuples(st.floats(-9, 9), st.floats(-9, 9)), min_size=2, max_size=5)
 
@@ -69,7 +70,7 @@ def test_the_kept_results_give_what_their_comparisons_give(packed):
     elsewhere, _ = tables(packed)
     (row,) = (row for row in elsewhere if row[0] == WHOLE)
     assert row[1].startswith(f"{sum(gain > 0 for gain in gains)} of {len(gains)} ")
-    assert row[2] == ends_text(Difference.of(gains).interval_of_another, 2)
+    assert row[2] == " to ".join(fixed(end, 2) for end in Difference.of(gains).interval_of_another)
 
 
 @given(st.lists(st.sampled_from([-2.0, -1.0, 0.0, 0.5, 3.0]), max_size=30))

@@ -11,9 +11,8 @@ from fedeas.algorithms import parse_algorithm
 from fedeas.config import load_config
 from reproduction.artefacts import ARTEFACTS, artefacts
 from reproduction.methods import FEDEAS, METHODS
-from reproduction.profiles import OTHER, PROFILES, STARTS
 from reproduction.published import published, setting
-from reproduction.studies import PROTOCOLS, Study, plan_of, study, with_seeds
+from reproduction.studies import OTHER, PROFILES, PROTOCOLS, STARTS, Study, plan_of, study, with_seeds
 
 CONFIGS = Path(fedeas.__file__).parent / "config" / "packaged" / "paper"
 

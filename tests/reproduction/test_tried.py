@@ -7,8 +7,7 @@ from reproduction.findings import EXPERIMENTS, findings_of
 from reproduction.reproduction import RESULTS
 from reproduction.results import Results
 from reproduction.studies import study
-from reproduction.tried import PARTS, SERVER, tried_runs
-from reproduction.tried_page import tried_markdown
+from reproduction.tried import PARTS, SERVER, tried_markdown, tried_runs
 
 
 def test_each_listed_run_is_kept_with_its_old_fingerprint():

@@ -5,7 +5,7 @@ import warnings
 import pytest
 
 from fedeas.planning.counts import LabelCounts
-from fedeas.views import fonts
+from fedeas.views import figures
 from fedeas.views.figures import partition_figure, save
 
 RARE = "⌖"  # STIXGeneral has it, which comes with matplotlib, and the default font does not
@@ -18,7 +18,7 @@ def saved(path, names):
 
 @pytest.mark.parametrize(("ending", "others", "lines"), [("png", (), 1), ("png", ("STIXGeneral",), 0), ("svg", (), 0)])
 def test_one_line_tells_what_no_font_has(tmp_path, monkeypatch, caplog, ending, others, lines):
-    monkeypatch.setattr(fonts, "FALLBACKS", others)
+    monkeypatch.setattr(figures, "FALLBACKS", others)
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # matplotlib's own
         saved(tmp_path / f"figure.{ending}", ["Köln", RARE])
@@ -28,10 +28,10 @@ def test_one_line_tells_what_no_font_has(tmp_path, monkeypatch, caplog, ending, 
 @pytest.mark.parametrize("ending", ["png", "svg"])
 def test_other_fonts_change_no_figure_that_does_not_need_them(tmp_path, monkeypatch, ending):
     usual = saved(tmp_path / f"usual.{ending}", ["Köln", "Łódź"])
-    monkeypatch.setattr(fonts, "FALLBACKS", ("STIXGeneral",))
+    monkeypatch.setattr(figures, "FALLBACKS", ("STIXGeneral",))
     assert saved(tmp_path / f"more.{ending}", ["Köln", "Łódź"]) == usual
 
 
 def test_warnings_about_other_things_are_passed_on():
     with pytest.warns(UserWarning, match="tight"):
-        assert fonts.characters_missed(lambda: warnings.warn("too tight", stacklevel=2)) == ""
+        assert figures.characters_missed(lambda: warnings.warn("too tight", stacklevel=2)) == ""

@@ -5,10 +5,10 @@ The images are those of a federated run: the same policy, generator and client n
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, SupportsIndex
+from functools import partial
+from typing import Any, SupportsIndex
 
 import numpy as np
 import torch
@@ -24,35 +24,24 @@ from fedeas.core.spec import refuse_class
 from fedeas.generators.bank import Bank
 from fedeas.generators.base import Generator, Shape, checked_address, plan_addresses
 from fedeas.generators.registry import AnyGenerator, generator_from, parse_generator
-from fedeas.generators.settings import GeneratorContext, GeneratorSettings
-from fedeas.planning.counts import Allocation, LabelCounts
+from fedeas.generators.settings import GeneratorContext
+from fedeas.planning.counts import Allocation, LabelCounts, whole_numbers
 from fedeas.planning.plan import AnyPlan, Plan, read_plan
 from fedeas.planning.policies import POLICIES, AllocationPolicy, FedEAS, parse_policy
-from fedeas.planning.validation import whole_numbers
 
 Transform = Callable[[Tensor], Any]
-Layout = Literal["chw", "hwc", "hw"]
-Container = Literal["tensor", "array", "picture"]
 
 PAPER = FedEAS(12)
 CHANNELS = (1, 3, 4)
 """Usual numbers of channels; they tell whether an array has its channels first or last."""
 
 
-@contextmanager
-def _refused_as_input() -> Iterator[None]:
-    """Raise `InputError` for every faulty argument, also for a faulty spec."""
-    try:
-        yield
-    except (SpecError, PolicyError) as error:
-        raise InputError(str(error)) from None
-
-
 @dataclass(frozen=True, eq=False)
 class Augmented(Dataset[Any]):
     """The samples of one client, real ones first, then synthetic ones; a map-style dataset for any `DataLoader`.
 
-    Training uses all of them in the same way; the client's weight in the federation is `num_real` alone.
+    Training uses all of them in the same way; the client's weight in the federation is `num_real` alone. The transform
+    of synthetic images is applied at each access, so a random transform varies between epochs.
     """
 
     num_real: int
@@ -60,7 +49,9 @@ class Augmented(Dataset[Any]):
     budget: IntArray
     """Synthetic samples of each class."""
     real: Any = field(repr=False)
-    synthetic: Any = field(repr=False)
+    images: Any = field(default=(), repr=False)
+    labels: Any = field(default=(), repr=False)
+    transform: Transform | None = field(default=None, repr=False)
 
     @property
     def num_synthetic(self) -> int:
@@ -72,54 +63,12 @@ class Augmented(Dataset[Any]):
 
     def __getitem__(self, index: SupportsIndex) -> Any:
         place = range(len(self))[index]
-        return self.real[place] if place < self.num_real else self.synthetic[place - self.num_real]
+        if place < self.num_real or self.transform is None:
+            return self.real[place]
+        own = self.images[place - self.num_real].clone()  # a transform may work in place
+        return self.transform(own), self.labels[place - self.num_real]
 
 
-@dataclass(frozen=True, eq=False)
-class Synthetic:
-    """Generated samples. The transform is applied at each access, so a random transform varies between epochs."""
-
-    images: Tensor
-    labels: Any
-    transform: Transform
-
-    def __getitem__(self, index: int) -> tuple[Any, Any]:
-        own = self.images[index].clone()  # a transform may work in place
-        return self.transform(own), self.labels[index]
-
-
-@dataclass(frozen=True)
-class AsReal:
-    """The default transform: give an image the layout and container of the real ones, and keep its pixels."""
-
-    container: Container
-    layout: Layout
-
-    @classmethod
-    def of(cls, real: Any, shape: Shape) -> AsReal:
-        """The transform that gives generated images of this shape the form of this real image, where possible."""
-        channels, height, width = shape
-        if _is_picture(real):
-            return cls("picture", "hw" if channels == 1 else "hwc")
-        container: Container = "array" if isinstance(real, np.ndarray) else "tensor"
-        if _axes(real) == (height, width):
-            return cls(container, "hw")
-        return cls(container, "hwc" if _axes(real) == (height, width, channels) != shape else "chw")
-
-    def __call__(self, image: Tensor) -> Any:
-        """A uint8 tensor (channels, height, width) as the dataset would give it."""
-        if self.layout == "hwc":
-            image = image.permute(1, 2, 0).contiguous()
-        elif self.layout == "hw":
-            image = image.squeeze(0)
-        if self.container != "picture":
-            return image if self.container == "tensor" else image.numpy()
-        from PIL import Image
-
-        return Image.fromarray(image.numpy())
-
-
-@_refused_as_input()
 def augment(
     dataset: Dataset[Any] | Sequence[Any],
     labels: ArrayLike | Tensor,
@@ -159,19 +108,39 @@ def augment(
     >>> mine.num_real, mine.budget, len(mine)
     (20, array([ 0, 37]), 57)
     """
-    classes = _checked_labels(dataset, labels, num_classes)
-    number, row = _row(policy, plan, budget, client, classes, num_classes)
-    made, index = plan_addresses(number, row)
-    if isinstance(generator, str):
-        _check_settings(parse_generator(generator), row)
-    if not row.any():  # neither load the generator nor read the dataset
-        return Augmented(classes.size, row, dataset, ())
-    image, label = _first_sample(dataset, int(classes[0]))
-    source = generator_from(generator, lambda: _context(generator, image, num_classes))
-    convert = AsReal.of(image, source.shape) if transform is None else transform
-    _check_fit(source, num_classes, image, convert)
-    images = _sample(source if bank is None else Bank(bank).of(source), made, index)
-    return Augmented(classes.size, row, dataset, Synthetic(images, _labels_like(label, made), convert))
+    try:
+        classes = _checked_labels(dataset, labels, num_classes)
+        number, row = _row(policy, plan, budget, client, classes, num_classes)
+        made, index = plan_addresses(number, row)
+        settings = parse_generator(generator) if isinstance(generator, str) else None
+        if settings is not None:  # a client has its own samples only, and the generator may have too few images
+            if reason := settings.needs_data():
+                raise InputError(reason)
+            settings.check_plan(row[None])
+        if not row.any():  # neither load the generator nor read the dataset
+            return Augmented(classes.size, row, dataset)
+        image, label = _first_sample(dataset, int(classes[0]))
+
+        def context() -> GeneratorContext:
+            """What a client knows for its generator: the number of classes and the shape of its images."""
+            names = tuple(map(str, range(num_classes)))
+            form = settings.known_form() if settings is not None else None
+            if form is not None and len(form[0]) == num_classes:
+                names = form[0]  # labels are numbers, whatever the file calls the classes
+            device = str(chosen_device("auto"))
+            return GeneratorContext.without_images("the dataset", names, _shape(image), device=device)
+
+        source = generator_from(generator, context)
+        convert = _as_real(image, source.shape) if transform is None else transform
+        _check_fit(source, num_classes, image, convert)
+        images = (source if bank is None else Bank(bank).of(source)).sample(made, index)
+        wanted = (made.size, *source.shape)
+        if images.dtype != np.uint8 or images.shape != wanted:
+            raise InputError(f"the generator must give uint8 {wanted}, not {images.dtype} {images.shape}")
+        tensor = torch.from_numpy(np.require(images, requirements=["C", "W"]))
+        return Augmented(classes.size, row, dataset, tensor, _labels_like(label, made), convert)
+    except (SpecError, PolicyError) as error:  # a faulty spec is a faulty argument, too
+        raise InputError(str(error)) from None
 
 
 def _checked_labels(dataset: Any, labels: Any, num_classes: int) -> IntArray:
@@ -199,41 +168,30 @@ def _row(
     if sum(given is not None for given in (policy, plan, budget)) > 1:
         raise InputError("give a policy, a plan or a budget, only one of them")
     if plan is not None:
-        number, row = _planned(plan, client)
+        table = read_plan(plan, "give a row as budget=")
+        if client is None and len(table.n) > 1:
+            raise InputError(f"the plan has {len(table.n):,} clients; give client, the name or number of this one")
+        number = table.row_of(0 if client is None else client)
+        row = table.n[number]
     else:
-        number = _number(client)
-        row = _budget(policy or PAPER, classes, num_classes) if budget is None else _counts(budget)
+        if isinstance(client, str):
+            raise InputError(f"client {client!r}: a name needs a plan with names; give the number")
+        if client is not None and not isinstance(client, int | np.integer):
+            raise InputError(f"client must be a whole number, not {client!r}")
+        if isinstance(budget, str | AllocationPolicy | Plan | Allocation):
+            raise InputError(
+                f"budget must be a list of the samples of each class, not a {type(budget).__name__}; "
+                "give a plan as plan=, a policy as policy="
+            )
+        number = int(client or 0)
+        row = _local_row(policy or PAPER, classes, num_classes) if budget is None else whole_numbers(budget, "a budget")
     if row.shape != (num_classes,) or row.min() < 0:
         raise InputError(f"the budget must have {num_classes} numbers of 0 or more, one for each class")
     return number, row
 
 
-def _planned(plan: AnyPlan, client: int | str | None) -> tuple[int, IntArray]:
-    table = read_plan(plan, "give a row as budget=")
-    if client is None and len(table.n) > 1:
-        raise InputError(f"the plan has {len(table.n):,} clients; give client, the name or number of this one")
-    number = table.row_of(0 if client is None else client)
-    return number, table.n[number]
-
-
-def _number(client: int | str | None) -> int:
-    if isinstance(client, str):
-        raise InputError(f"client {client!r}: a name needs a plan with names; give the number")
-    if client is not None and not isinstance(client, int | np.integer):
-        raise InputError(f"client must be a whole number, not {client!r}")
-    return 0 if client is None else int(client)
-
-
-def _counts(budget: Any) -> IntArray:
-    if isinstance(budget, str | AllocationPolicy | Plan | Allocation):
-        raise InputError(
-            f"budget must be a list of the samples of each class, not a {type(budget).__name__}; "
-            "give a plan as plan=, a policy as policy="
-        )
-    return whole_numbers(budget, "a budget")
-
-
-def _budget(policy: AllocationPolicy | str, classes: IntArray, num_classes: int) -> IntArray:
+def _local_row(policy: AllocationPolicy | str, classes: IntArray, num_classes: int) -> IntArray:
+    """What a policy gives for these labels alone."""
     refuse_class(policy, "policy")
     chosen = parse_policy(policy) if isinstance(policy, str) else policy
     if not isinstance(chosen, AllocationPolicy):
@@ -243,22 +201,6 @@ def _budget(policy: AllocationPolicy | str, classes: IntArray, num_classes: int)
         raise InputError(f"policy {chosen} needs the counts of all clients; use one that needs its own only: {local}")
     counts = LabelCounts(np.bincount(classes, minlength=num_classes)[None])
     return np.asarray(chosen.allocate(counts).n[0])
-
-
-def _check_settings(settings: GeneratorSettings, row: IntArray) -> None:
-    """Refuse a spec that needs the dataset of a run, since a client has its own samples only, or has too few images."""
-    if reason := settings.needs_data():
-        raise InputError(reason)
-    settings.check_plan(row[None])
-
-
-def _context(generator: AnyGenerator, image: Any, num_classes: int) -> GeneratorContext:
-    """What a client knows for its generator: the number of classes and the shape of its images."""
-    names, device = tuple(map(str, range(num_classes))), str(chosen_device("auto"))
-    form = parse_generator(generator).known_form() if isinstance(generator, str) else None
-    if form is not None and len(form[0]) == num_classes:  # labels are numbers, whatever the file calls the classes
-        names = form[0]
-    return GeneratorContext.without_images("the dataset", names, _shape(image), device=device)
 
 
 def _first_sample(dataset: Any, label: int) -> tuple[Any, Any]:
@@ -281,6 +223,30 @@ def _labels_like(real: Any, classes: IntArray) -> Any:
     return classes.astype(real.dtype) if isinstance(real, np.generic | np.ndarray) else classes.tolist()
 
 
+def _as_real(real: Any, shape: Shape) -> Transform:
+    """The transform that gives generated images of this shape the form of this real image, where possible."""
+    channels, height, width = shape
+    axes = _axes(real)
+    if _is_picture(real):
+        return partial(_converted, "picture", "hw" if channels == 1 else "hwc")
+    layout = "hwc" if axes == (height, width, channels) != shape else "chw"
+    container = "array" if isinstance(real, np.ndarray) else "tensor"
+    return partial(_converted, container, "hw" if axes == (height, width) else layout)
+
+
+def _converted(container: str, layout: str, image: Tensor) -> Any:
+    """A uint8 tensor (channels, height, width) as the dataset would give it, with the same pixels."""
+    if layout == "hwc":
+        image = image.permute(1, 2, 0).contiguous()
+    elif layout == "hw":
+        image = image.squeeze(0)
+    if container != "picture":
+        return image if container == "tensor" else image.numpy()
+    from PIL import Image
+
+    return Image.fromarray(image.numpy())
+
+
 def _check_fit(source: Generator, num_classes: int, real: Any, convert: Transform) -> None:
     """Check on a blank image, before any generation, that real and synthetic samples can share a batch."""
     if source.num_classes != num_classes:
@@ -295,14 +261,6 @@ def _check_fit(source: Generator, num_classes: int, real: Any, convert: Transfor
         raise InputError(f"transform fails for a {_form(blank)} with {reason}; {hint}") from error
     if form != _form(real):
         raise InputError(f"real images come as {_form(real)}, synthetic ones as {form}; {wanted}")
-
-
-def _sample(source: Generator, labels: IntArray, index: IntArray) -> Tensor:
-    images = source.sample(labels, index)
-    wanted = (labels.size, *source.shape)
-    if images.dtype != np.uint8 or images.shape != wanted:
-        raise InputError(f"the generator must give uint8 {wanted}, not {images.dtype} {images.shape}")
-    return torch.from_numpy(np.require(images, requirements=["C", "W"]))
 
 
 def _is_picture(image: object) -> bool:

@@ -20,9 +20,9 @@ from fedeas.data.names import is_place
 from fedeas.data.npz import NPZ_NAMES
 from fedeas.data.partition import Partition
 from fedeas.federation.split import split_of
+from fedeas.planning.columns import ColumnNames
 from fedeas.planning.counts import LabelCounts
 from fedeas.planning.policies import Policy, Pool
-from fedeas.planning.tables import ColumnNames
 
 NEEDS_IMAGES = "a run needs images, not counts alone; plan folder:DIR or a split (.npz) of `fedeas partition`"
 
@@ -46,34 +46,27 @@ class CountSource:
 def own_clients(name: str) -> CountSource | None:
     """The clients of a dataset such as ``folder:DIR`` or of a saved split (.npz); None for a table of counts."""
     if is_place(name):
-        return _natural_clients(name)
+        sections = {"data": {"dataset": name}, "partition": {"scheme": "natural"}}
+        split = split_of(checked_config(sections), needs_indices=True)
+        return CountSource(name, split.counts, name, config=sections, how="; ".join(["its clients", *split.notes]))
     return saved_split(Path(name), name) if name.endswith(".npz") else None
 
 
 def saved_split(path: Path, name: str) -> CountSource:
-    """The clients of a split that ``fedeas partition --out`` wrote; a run can have them."""
-    _check_not_images(path)
-    split = Partition.load(path)
-    dataset = split.recipe.get("dataset")
-    config = {"data": {"dataset": dataset}, "partition": {"scheme": "file", "file": name}} if dataset else {}
-    return CountSource(name, split.counts, plan_arguments(name), config=config, how="a saved split")
+    """The clients of a split that ``fedeas partition --out`` wrote; a run can have them.
 
-
-def _check_not_images(path: Path) -> None:
-    """Refuse a dataset, which has the same ending as a split."""
+    A dataset, which has the same ending as a split, is refused.
+    """
     images, *_ = NPZ_NAMES
-    if checked_file(path) and any(name in images for name in array_names(path, "make it with `fedeas partition`")):
+    if checked_file(path) and any(key in images for key in array_names(path, "make it with `fedeas partition`")):
         raise InputError(
             f"{path}: holds images, not a split; "
             f"make one with `fedeas partition npz:{path} --out split.npz` and plan split.npz"
         )
-
-
-def _natural_clients(dataset: str) -> CountSource:
-    """The clients that a dataset comes with, such as the client folders of ``folder:DIR``."""
-    sections = {"data": {"dataset": dataset}, "partition": {"scheme": "natural"}}
-    split = split_of(checked_config(sections), needs_indices=True)
-    return CountSource(dataset, split.counts, dataset, config=sections, how="; ".join(["its clients", *split.notes]))
+    split = Partition.load(path)
+    dataset = split.recipe.get("dataset")
+    config = {"data": {"dataset": dataset}, "partition": {"scheme": "file", "file": name}} if dataset else {}
+    return CountSource(name, split.counts, plan_arguments(name), config=config, how="a saved split")
 
 
 def plan_arguments(name: str, num_classes: int | None = None, columns: ColumnNames | None = None) -> str:

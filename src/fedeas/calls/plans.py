@@ -6,7 +6,7 @@ import os
 
 from fedeas.core.errors import InputError
 from fedeas.core.spec import refuse_class
-from fedeas.planning.counts import LabelCounts, Table, as_counts
+from fedeas.planning.counts import Table, as_counts
 from fedeas.planning.plan import Plan
 from fedeas.planning.policies import AllocationPolicy
 from fedeas.planning.policies.base import checked_allocation, policy_name
@@ -47,7 +47,17 @@ def plan(
     1
     """
     refuse_class(policy, "policy")
-    table, how = _read(os.fspath(counts)) if isinstance(counts, str | os.PathLike) else (as_counts(counts), "")
+    if isinstance(counts, str | os.PathLike):
+        from fedeas.calls.client_counts import own_clients  # loads pydantic, which plans of arrays do not need
+
+        name = os.fspath(counts)
+        if (own := own_clients(name)) is not None:
+            table, how = own.counts, own.how
+        else:
+            file = CountTable(name)
+            table, how = file.counts(), file.how
+    else:
+        table, how = as_counts(counts), ""
     limits = Limits(beta, total, minutes, images_per_second, auto, max_share, min_removed)
     if isinstance(policy, str):
         chosen: AllocationPolicy = choose_policy(policy, limits, table)
@@ -58,14 +68,3 @@ def plan(
     else:
         chosen = policy
     return Plan(table, checked_allocation(chosen, chosen.allocate(table), table), chosen, how)
-
-
-def _read(name: str) -> tuple[LabelCounts, str]:
-    """The label counts that a name stands for, and how they were read."""
-    from fedeas.calls.client_counts import own_clients  # loads pydantic, which plans of arrays do not need
-
-    own = own_clients(name)
-    if own is not None:
-        return own.counts, own.how
-    table = CountTable(name)
-    return table.counts(), table.how

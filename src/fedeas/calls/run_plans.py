@@ -46,9 +46,12 @@ class RunPlan(Plan):
     def of(cls, config: RunConfig | Mapping[str, Any] | PathLike | None = None) -> RunPlan:
         """The plan of a run with this config, given as for `fedeas.run`; images of known datasets are not loaded."""
         chosen = config_from(config)
-        policy, counts = parse_policy(chosen.policy), _counts(chosen)
-        generator = parse_generator(chosen.generator)
-        return cls(counts, policy.allocate(counts), policy, source=generator, held_out=chosen.data.held_out)
+        policy, generator, data = parse_policy(chosen.policy), parse_generator(chosen.generator), chosen.data
+        if data.dataset in KNOWN and chosen.partition.chosen(has_clients=False) not in UNSEEDED:
+            counts = _known_counts(data.dataset, chosen.drawn_partition, data.held_out)
+        else:
+            counts = split_of(chosen, needs_indices=False).counts
+        return cls(counts, policy.allocate(counts), policy, source=generator, held_out=data.held_out)
 
     @property
     def made_by(self) -> str:
@@ -69,15 +72,12 @@ class RunPlan(Plan):
         pool = self.source if isinstance(self.source, Shared) else None
         if not isinstance(pool.of if pool else self.source, HeldOut):
             return int(self.made.sum())
-        of_a_class = self.held_out // self.n.shape[1]  # those that are asked for beyond their number repeat
-        if pool is None:
-            return self._distinct_of_each_client(of_a_class)
-        return sum(np.unique(np.flatnonzero(one) % of_a_class).size for one in taken_from_pool(self.n, pool.each).T)
-
-    def _distinct_of_each_client(self, of_a_class: int) -> int:
-        """How many of the held-out images the clients get: the generator gets their numbers in place of the images."""
-        assert self.source is not None
         classes = self.n.shape[1]
+        of_a_class = self.held_out // classes  # those that are asked for beyond their number repeat
+        if pool is not None:
+            return sum(np.unique(np.flatnonzero(one) % of_a_class).size for one in taken_from_pool(self.n, pool.each).T)
+        assert self.source is not None
+        # The generator gets the numbers of the held-out images in place of the images.
         numbers = np.arange(classes * of_a_class, dtype=np.uint32).view(np.uint8).reshape(-1, 1, 2, 2)
         aside = numbers, np.repeat(np.arange(classes), of_a_class)
         context = GeneratorContext("", *aside, tuple(map(str, range(classes))), held_out=aside, plan=self.n)
@@ -103,14 +103,7 @@ def partition(config: RunConfig | Mapping[str, Any] | PathLike | None = None, *,
     return split_of(config_from(config), needs_indices=images)
 
 
-def _counts(config: RunConfig) -> LabelCounts:
-    """Label counts of the run's clients; drawing them takes a while, and many runs have the same."""
-    if config.data.dataset in KNOWN and config.partition.chosen(has_clients=False) not in UNSEEDED:
-        return _known_counts(config.data.dataset, config.drawn_partition, config.data.held_out)
-    return split_of(config, needs_indices=False).counts
-
-
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=64)  # drawing counts takes a while, and many runs have the same
 def _known_counts(dataset: str, drawn: PartitionConfig, held_out: int) -> LabelCounts:
     for example in EXAMPLES:  # the slowest of them takes most of a minute to draw
         same_clients = (example.clients, float(example.alpha)) == (drawn.clients, drawn.alpha)

@@ -29,6 +29,7 @@ def run(
     runs: PathLike = "runs",
     bank: PathLike | None = None,
     minutes: float | None = None,
+    strict: bool = False,
     on_round: Callable[[Record], None] | None = None,
     on_start: Callable[[Forecast], None] | None = None,
     **settings: Any,
@@ -41,6 +42,7 @@ def run(
         runs: folder of run directories.
         bank: folder of synthetic images; ``.bank`` in `runs` by default.
         minutes: pause when the next round would end later; the same call resumes.
+        strict: refuse a generator that was made from images of which there is no record.
         on_round: called with the record of each round.
         on_start: called before training with its estimated `seconds` and `rounds`, and with the number of `images`.
         settings: values that replace those of the config; a section is joined to its key by two underscores, as in
@@ -48,43 +50,30 @@ def run(
             what a dictionary leaves out stays as it is.
     """
     from fedeas.fast import backend_for
-    from fedeas.federation.run import execute
-
-    store = RunStore(runs)
-    pause = None if minutes is None else Deadline(minutes)
-    chosen = _chosen(config, plan, store, settings)
-    return execute(chosen, store, on_round, bank, pause=pause, on_start=on_start, backend_for=backend_for)
-
-
-def _chosen(
-    config: RunConfig | Mapping[str, Any] | PathLike | None,
-    plan: Plan | None,
-    store: RunStore,
-    settings: Mapping[str, Any],
-) -> RunConfig:
-    """The config with the policy of the plan, the settings, and a network for this machine."""
+    from fedeas.federation.identity import refuse_unknown_ancestors
     from fedeas.federation.model_choice import for_this_machine
-
-    if plan is not None and "policy" in settings:
-        raise InputError("give plan or policy, not both; a plan has its own policy")
-    policy = {} if plan is None else {"policy": policy_name(plan.policy)}
-    chosen = with_settings(config_from(config), {**policy, **settings})
-    if plan is not None:
-        _check_same_clients(plan, chosen)
-    return for_this_machine(chosen, store)
-
-
-def _check_same_clients(plan: Plan, config: RunConfig) -> None:
-    """Refuse a plan for others than the run's clients: the policy would give these other images than planned."""
+    from fedeas.federation.run import execute
     from fedeas.federation.split import split_of
 
-    own = split_of(config, needs_indices=False).counts.n
-    if not np.array_equal(own, plan.counts.n):
-        planned, here = (f"{len(n):,} clients with {n.sum():,} samples" for n in (plan.counts.n, own))
-        raise InputError(
-            f"the plan is for other counts ({planned}) than the run's ({here}); plan for these, or give only its "
-            f"policy: policy={policy_name(plan.policy)!r}"
-        )
+    store, chosen = RunStore(runs), config_from(config)
+    if plan is not None:
+        if "policy" in settings:
+            raise InputError("give plan or policy, not both; a plan has its own policy")
+        settings["policy"] = policy_name(plan.policy)
+    chosen = with_settings(chosen, settings)
+    if plan is not None:  # for others than the run's clients, the policy would give other images than planned
+        own = split_of(chosen, needs_indices=False).counts.n
+        if not np.array_equal(own, plan.counts.n):
+            planned, here = (f"{len(n):,} clients with {n.sum():,} samples" for n in (plan.counts.n, own))
+            raise InputError(
+                f"the plan is for other counts ({planned}) than the run's ({here}); plan for these, or give only its "
+                f"policy: policy={settings['policy']!r}"
+            )
+    pause = None if minutes is None else Deadline(minutes)
+    chosen = for_this_machine(chosen, store)
+    if strict:
+        refuse_unknown_ancestors(chosen)
+    return execute(chosen, store, on_round, bank, pause=pause, on_start=on_start, backend_for=backend_for)
 
 
 def with_settings(config: RunConfig, settings: Mapping[str, Any]) -> RunConfig:

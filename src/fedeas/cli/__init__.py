@@ -41,11 +41,10 @@ PANELS: dict[str, Sequence[Callable[..., None] | typer.Typer]] = {
 }
 """The commands, in the groups that the help shows."""
 
-NAMES = {generator: "generator", weights: "weights", bank: "bank", flower: "flower"}
 for panel, members in PANELS.items():
     for member in members:
         if isinstance(member, typer.Typer):
-            app.add_typer(member, name=NAMES[member], rich_help_panel=panel)
+            app.add_typer(member, rich_help_panel=panel)
         else:
             app.command(rich_help_panel=panel)(member)
 
@@ -63,18 +62,14 @@ def main(arguments: list[str] | None = None) -> None:
             raise
         _stop(str(known), known.exit_code)
     except (MemoryError, RuntimeError) as error:
-        if not _means_too_little_memory(error):
+        # Python, numpy or torch could not allocate memory, on a GPU or not; torch is not imported to find out.
+        by_torch = type(error).__name__ == "OutOfMemoryError" or "can't allocate memory" in str(error)
+        if not (by_torch or isinstance(error, MemoryError)):
             raise
         what = ": ".join(filter(None, ("too little memory", str(error).partition(". GPU")[0])))
         _stop(
             f"{what}; end other programs that use it, or use smaller batches; what is done is kept", RunError.exit_code
         )
-
-
-def _means_too_little_memory(error: BaseException) -> bool:
-    """Whether Python, numpy or torch could not allocate memory, on a GPU or not; without importing torch."""
-    on_gpu, by_torch = type(error).__name__ == "OutOfMemoryError", "can't allocate memory" in str(error)
-    return isinstance(error, MemoryError) or on_gpu or by_torch
 
 
 @cache  # Typer builds every option of every command, which takes longer than a short command runs

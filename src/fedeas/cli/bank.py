@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console, RenderableType
+from rich.console import Console
 from rich.filesize import decimal
 from rich.table import Table
 from rich.text import Text
 
-from fedeas.cli.display import foreign_text
-from fedeas.cli.fitting import TIGHT, output
+from fedeas.cli.display import TIGHT, foreign_text, output
 from fedeas.core.errors import InputError, RunError
 from fedeas.core.foreign_text import printable
-from fedeas.generators.bank import Bank, KeptImages, Verification
+from fedeas.generators.bank import Bank
 
-bank = typer.Typer(no_args_is_help=True, help="List, verify and remove generated images on disk.")
+bank = typer.Typer(name="bank", no_args_is_help=True, help="List, verify and remove generated images on disk.")
 
 Folder = Annotated[Path, typer.Option("--bank", help="Folder of the images.")]
 Fingerprints = Annotated[
@@ -32,7 +31,20 @@ SHOWN = 10  # damaged images that are listed; the rest is counted
 @bank.command("ls")
 def list_kept(folder: Folder = BANK) -> None:
     """List the generators whose images are kept."""
-    output().print(kept_table([Bank(folder).kept(name) for name in _chosen(folder, None)]))
+    table = Table(title="Generated images", title_justify="left", caption_justify="left", **TIGHT)
+    table.add_column("fingerprint", no_wrap=True)
+    table.add_column("generator")
+    for name in ("images", "clients", "on disk", "last used"):
+        table.add_column(name, justify="right", no_wrap=True)
+    problems = []
+    for each in [Bank(folder).kept(name) for name in _chosen(folder, None)]:
+        images = "?" if each.images is None else f"{each.images:,}"
+        used = datetime.fromtimestamp(each.used).strftime("%Y-%m-%d %H:%M")
+        what = "[red]unusable[/]" if each.problem else foreign_text(each.description)
+        table.add_row(foreign_text(each.name), what, images, f"{each.clients:,}", decimal(each.bytes), used)
+        problems += [foreign_text(each.problem, "table.caption")] if each.problem else []
+    table.caption = Text("\n").join(problems) if problems else None
+    output().print(table)
 
 
 @bank.command()
@@ -40,8 +52,11 @@ def verify(fingerprints: Fingerprints = None, folder: Folder = BANK) -> None:
     """Hash all images, or those of some generators."""
     with Console().status("hashing images"):
         results = [Bank(folder).verify(name) for name in _chosen(folder, fingerprints)]
-    for line in _damage(results):
-        print(printable(line))
+    for result in results:
+        for address in result.damaged[:SHOWN]:
+            print(printable(f"{result.name}: {address} is damaged"))
+        if len(result.damaged) > SHOWN:
+            print(printable(f"{result.name}: and {len(result.damaged) - SHOWN:,} more"))
     checked, damaged = sum(each.checked for each in results), sum(len(each.damaged) for each in results)
     if damaged:
         raise RunError(
@@ -74,23 +89,6 @@ def prune(
             print(f"{name}: {images} removed, {decimal(removed.bytes)} freed")
 
 
-def kept_table(kept: Sequence[KeptImages]) -> RenderableType:
-    """A row for each generator; the reasons why some are unusable are below."""
-    table = Table(title="Generated images", title_justify="left", caption_justify="left", **TIGHT)
-    table.add_column("fingerprint", no_wrap=True)
-    table.add_column("generator")
-    for name in ("images", "clients", "on disk", "last used"):
-        table.add_column(name, justify="right", no_wrap=True)
-    for each in kept:
-        images = "?" if each.images is None else f"{each.images:,}"
-        used = datetime.fromtimestamp(each.used).strftime("%Y-%m-%d %H:%M")
-        what = "[red]unusable[/]" if each.problem else foreign_text(each.description)
-        table.add_row(foreign_text(each.name), what, images, f"{each.clients:,}", decimal(each.bytes), used)
-    problems = [foreign_text(each.problem, "table.caption") for each in kept if each.problem]
-    table.caption = Text("\n").join(problems) if problems else None
-    return table
-
-
 def _chosen(folder: Path, fingerprints: Sequence[str] | None) -> list[str]:
     """Names in the bank, each once; all are looked up before anything is changed."""
     if fingerprints:
@@ -99,10 +97,3 @@ def _chosen(folder: Path, fingerprints: Sequence[str] | None) -> list[str]:
     if not names:
         raise InputError(f"{folder}: no generated images are kept here")
     return names
-
-
-def _damage(results: Iterable[Verification]) -> Iterable[str]:
-    for result in results:
-        yield from (f"{result.name}: {address} is damaged" for address in result.damaged[:SHOWN])
-        if len(result.damaged) > SHOWN:
-            yield f"{result.name}: and {len(result.damaged) - SHOWN:,} more"

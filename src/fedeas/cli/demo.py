@@ -77,27 +77,25 @@ def conclude(runs: Sequence[Run]) -> str:
     """What the runs show, in sentences that follow from paired differences to FedEAS."""
     groups = grouped(runs, lambda run: run.config)  # each policy of the demo has its own label, which names it
     methods = {label: Seeds({run.config.seed: run.summary() for run in group}) for label, group in groups.items()}
-    accuracy = _conclusion({label: seeds.percents() for label, seeds in methods.items()})
-    rounds = {label: values for label, seeds in methods.items() if (values := _rounds_to_threshold(seeds)) is not None}
-    speed = _conclusion(rounds, "needs more rounds than", "needs fewer rounds than")
+    rounds: dict[str, Mapping[int, float]] = {}
+    for label, seeds in methods.items():
+        reached = {seed: each["rounds_to_threshold"] for seed, each in seeds.summaries.items()}
+        if None not in reached.values():  # a mean over the seeds that reached the threshold would be biased
+            rounds[label] = reached
+
+    def concluded(values: Mapping[str, Mapping[int, float]], *words: str) -> str:
+        reference = values.get(REFERENCE, {})
+        apart = {label: paired_difference(own, reference) for label, own in values.items() if label != REFERENCE}
+        return conclusion(REFERENCE, {label: each for label, each in apart.items() if each is not None}, *words)
+
+    accuracy = concluded({label: seeds.percents() for label, seeds in methods.items()})
+    speed = concluded(rounds, "needs more rounds than", "needs fewer rounds than")
     late = [label for label in methods if label not in rounds]
     missed = f" Not every seed of {listed(late)} gets there." if late else ""
     return (
         f"Accuracy in {methods[REFERENCE].window}: {accuracy}\n"
         f"Rounds to an accuracy of {BASE.rounds.threshold:.0%}: {f'{speed}{missed}'.strip()}"
     )
-
-
-def _conclusion(methods: Mapping[str, Mapping[int, float]], *words: str) -> str:
-    reference = methods.get(REFERENCE, {})
-    apart = {label: paired_difference(values, reference) for label, values in methods.items() if label != REFERENCE}
-    return conclusion(REFERENCE, {label: each for label, each in apart.items() if each is not None}, *words)
-
-
-def _rounds_to_threshold(seeds: Seeds) -> dict[int, float] | None:
-    """Rounds by seed; None if any seed missed the threshold, since a mean over the others would be biased."""
-    found = {seed: each["rounds_to_threshold"] for seed, each in seeds.summaries.items()}
-    return None if None in found.values() else found
 
 
 def _execute(config: RunConfig, root: str) -> Path:

@@ -10,11 +10,11 @@ from typing import Annotated
 
 import typer
 
-from fedeas.cli.options import read_config
+from fedeas.cli.options import Overrides, read_config
 from fedeas.core.errors import FedEASError, InputError, RunError
 from fedeas.core.extras import extra_for
 
-flower = typer.Typer(no_args_is_help=True, help="Train a federation on Flower's SuperLink and nodes.")
+flower = typer.Typer(name="flower", no_args_is_help=True, help="Train a federation on Flower's SuperLink and nodes.")
 
 
 @flower.command()
@@ -22,7 +22,7 @@ def run(
     config: Annotated[
         Path | None, typer.Argument(help="TOML file; without one, the defaults.", show_default=False)
     ] = None,
-    overrides: Annotated[list[str] | None, typer.Argument(help="key=value, such as train.lr=0.05.")] = None,
+    overrides: Overrides = None,
     superlink: Annotated[
         str, typer.Option(help="Name of the SuperLink in Flower's config.toml; by default Flower's default.")
     ] = "",
@@ -38,9 +38,17 @@ def run(
         import_module("flwr")
     from fedeas.flower.operator import Operator
 
-    operator, shown = Operator(superlink), _ShownLog()
+    operator, held = Operator(superlink), list[str]()
+
+    def show(line: str) -> None:
+        """Print the lines of the log; the last one, if it is an error, is left to the command's own."""
+        print("".join(f"{each}\n" for each in held), end="", flush=True)
+        held[:] = [line] if line.startswith("error: ") else []
+        if not held:
+            print(line, flush=True)
+
     try:
-        outcome = operator.run(None, {"settings": settings.model_dump_json(), "runs": str(runs)}, shown.add)
+        outcome = operator.run(None, {"settings": settings.model_dump_json(), "runs": str(runs)}, show)
     except KeyboardInterrupt:
         raise RunError("the run continues; `flwr list` shows it, `flwr stop` ends it") from None
     if outcome.error is not None:
@@ -48,7 +56,7 @@ def run(
             for run_id in operator.unfinished_runs():
                 print(f"run {run_id} has not ended: `flwr list` shows it, `flwr stop {run_id}` ends it")
         raise outcome.error
-    shown.print_error()
+    print("".join(f"{each}\n" for each in held), end="")
     print(f"run {outcome.run_id}: {outcome.status}")
     if not outcome.completed:
         print("it was stopped; the same command resumes it" if outcome.status.endswith("stopped") else outcome.details)
@@ -77,22 +85,3 @@ def check_node(settings: Annotated[Path, typer.Argument(help="The settings of a 
     if own.data:
         load_own(own.data, own.data_root)
     print(f"{settings}: client {client}")
-
-
-class _ShownLog:
-    """Prints the lines of a run's log; the last one, if it is an error, is left to the command's own."""
-
-    def __init__(self) -> None:
-        self.error: str | None = None
-
-    def add(self, line: str) -> None:
-        self.print_error()
-        if line.startswith("error: "):
-            self.error = line
-        else:
-            print(line, flush=True)
-
-    def print_error(self) -> None:
-        if self.error is not None:
-            print(self.error)
-        self.error = None

@@ -12,7 +12,7 @@ import typer
 from rich.console import Console
 
 from fedeas.cli.options import DataRoot, Device
-from fedeas.cli.progress import announce, duration, every, live_bar
+from fedeas.cli.progress import announce, duration, steps_shown
 from fedeas.core.errors import InputError
 from fedeas.core.foreign_text import printable
 from fedeas.data.names import NAMES
@@ -49,7 +49,14 @@ def generate(
         print(f"{printable(plan)} asks for no images; nothing to do")
         return
     check_folder(out, dataset)  # before the generator is made, which may take long
-    source = source_for(chosen, generator, dataset, data_root, _shape(shape), device)
+    size = None
+    if shape is not None:
+        try:
+            channels, height, width = map(int, shape.replace("x", ",").split(","))
+        except ValueError:
+            raise InputError(f"--shape {shape}: give channels,height,width, such as 3,32,32") from None
+        size = channels, height, width
+    source = source_for(chosen, generator, dataset, data_root, size, device)
     with _progress() as show:
         start = time.perf_counter()
         done = write_images(source, out, ImageFormat(form), client, bank, show)
@@ -59,52 +66,20 @@ def generate(
     print(printable(f"manifest: {done.manifest}"))
 
 
-def _shape(text: str | None) -> tuple[int, int, int] | None:
-    if text is None:
-        return None
-    try:
-        channels, height, width = map(int, text.replace("x", ",").split(","))
-    except ValueError:
-        raise InputError(f"--shape {text}: give channels,height,width, such as 3,32,32") from None
-    return channels, height, width
-
-
-class _Pace:
-    """Images a second, and seconds left; the first time that these are known, they are announced if they are many."""
-
-    def __init__(self) -> None:
-        self.start, self.announced = time.perf_counter(), False
-        self.first: int | None = None
-
-    def of(self, images: int, total: int) -> tuple[float, float]:
-        self.first = images if self.first is None else self.first
-        rate = (images - self.first) / max(time.perf_counter() - self.start, 1e-9)
-        left = (total - images) / max(rate, 1e-9)
-        if rate and not self.announced:
-            self.announced = True
-            announce(left, f"for the {total - images:,} images that are left")
-        return rate, left
-
-
 @contextmanager
 def _progress() -> Iterator[OnImages]:
-    """A bar with images, rate and time left; a line every few seconds without a terminal."""
-    console, pace = Console(stderr=True), _Pace()
-    if not console.is_terminal:
-        is_due = every(SECONDS_PER_LINE)
-
-        def say(images: int, of: int) -> None:
-            rate, left = pace.of(images, of)
-            if is_due():
-                console.print(f"{images:,} of {of:,} images, {rate:,.1f} a second, about {duration(left)} left")
-
-        yield say
-        return
-    with live_bar(console) as bar:
-        task = bar.add_task("images")
+    """Show images, rate and time left; the first time that these are known, they are announced if they are many."""
+    start, first, announced = time.perf_counter(), -1, False
+    with steps_shown(Console(stderr=True), SECONDS_PER_LINE) as tell:
 
         def show(images: int, of: int) -> None:
-            rate, _ = pace.of(images, of)
-            bar.update(task, completed=images, total=of, description=f"images, {rate:,.0f} a second")
+            nonlocal first, announced
+            first = images if first < 0 else first
+            rate = (images - first) / max(time.perf_counter() - start, 1e-9)
+            left = (of - images) / max(rate, 1e-9)
+            if rate and not announced:
+                announced = True
+                announce(left, f"for the {of - images:,} images that are left")
+            tell(images, of, f"images, {rate:,.1f} a second, about {duration(left)} left")
 
         yield show

@@ -6,6 +6,7 @@ import json
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,15 +14,17 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from fedeas.cli.display import foreign_text
-from fedeas.cli.fitting import output
-from fedeas.cli.options import DataRoot, Device
-from fedeas.cli.progress import announce, duration, every, live_bar
-from fedeas.core.files import make_folder
+from fedeas.calls.running import config_from, with_settings
+from fedeas.cli.display import foreign_text, output
+from fedeas.cli.options import DataRoot, Device, Strict
+from fedeas.cli.progress import announce, duration, every, progress, steps_shown
+from fedeas.core.deadline import Deadline
+from fedeas.core.errors import FedEASError, InputError
+from fedeas.core.files import make_folder, write_bytes
 from fedeas.core.foreign_text import printable
-from fedeas.core.provenance import Seen, data_digest
-from fedeas.core.records import read_record, write_record
-from fedeas.core.weight_files import folder_for_new, generator_weights, name_of_dataset
+from fedeas.core.provenance import ALL_PARTS, Seen, data_digest, refuse_unknown
+from fedeas.core.records import Record, read_record, write_record
+from fedeas.core.weight_files import GENERATOR, folder_for_new, generator_weights, name_of_dataset
 
 if TYPE_CHECKING:
     from fedeas.generators.base import Generator
@@ -29,7 +32,9 @@ if TYPE_CHECKING:
     from fedeas.generators.quality.classifier import Classifier
 
 
-generator = typer.Typer(no_args_is_help=True, help="Train class-conditional generators and judge their images.")
+generator = typer.Typer(
+    name="generator", no_args_is_help=True, help="Train class-conditional generators and judge their images."
+)
 
 Dataset = Annotated[str, typer.Argument(help="digits, cifar10, cifar100, fashion-mnist, hub:, folder:, npz:.")]
 PLAIN_SECONDS = 15.0  # between lines of progress without a terminal
@@ -54,12 +59,21 @@ def train(
     device: Device = "auto",
     compiled: Annotated[bool, typer.Option("--compile/--no-compile", help="Compile the network first.")] = False,
     start: Annotated[Path | None, typer.Option(help="Initial weights instead of random ones.")] = None,
+    federated: Annotated[
+        Path | None, typer.Option(help="Config whose clients train the generator together; it has the recipe.")
+    ] = None,
+    runs: Annotated[Path, typer.Option(help="Runs that will use the federated generator.")] = Path("runs"),
+    strict: Strict = False,
     data_root: DataRoot = None,
 ) -> None:
     """Train a diffusion model; an interrupted training is resumed."""
-    import torch
-
-    from fedeas.core.devices import chosen_device
+    if federated is not None:
+        if preset or updates or seed or compiled or start is not None:
+            raise InputError("--federated: the config has the recipe; set preset, start and seed in its generator")
+        folder = out or folder_for_new() / f"{name_of_dataset(dataset)}-federated"
+        _train_federated(dataset, federated, runs, folder, device, minutes, data_root, strict)
+        return
+    from fedeas.core.devices import chosen_device, device_name
     from fedeas.data.sources import load_dataset
     from fedeas.generators.diffusion import presets, training
     from fedeas.generators.diffusion.trainer import Trainer
@@ -69,24 +83,58 @@ def train(
     where = chosen_device(device)
     preset = preset or presets.suited_preset(data.shape, where)
     recipe = presets.preset(preset)
+    begin = None if start is None else Weights.load(start)
+    if strict and begin is not None:
+        refuse_unknown(start, data.name, begin.seen.answer(data.parts))
     images, labels = data.seen_under(protocol)
     folder = out or folder_for_new() / f"{name_of_dataset(dataset)}-{preset}"
     trainer = Trainer(
         images, labels, data.classes, recipe, updates=updates, seed=seed, device=where,
-        compiled=compiled, start=Weights.load(start) if start is not None else None,
+        compiled=compiled, start=begin,
     )  # fmt: skip
-    name = torch.cuda.get_device_name(trainer.device) if trainer.device.type == "cuda" else "CPU"
-    seen = {"dataset": data.name, "protocol": protocol, "preset": preset, "device": name}
+    seen = {"dataset": data.name, "protocol": protocol, "preset": preset, "device": device_name(trainer.device)}
     if trainer.device.type == "cpu":
         _say_how_long(trainer.forecast(), trainer.updates, 60 * minutes, preset)
         if preset == "quick" and data.shape[0] > 1:
             print(SHORT_FOR_COLOURS, file=sys.stderr, flush=True)
-    with _shown(trainer.updates) as show:
+    with _shown() as show:
         look = show if trainer.device.type == "cpu" else _announcing(show)
         grid = _grid_every(folder / "grid.png", grid_minutes, str(trainer.device))
         limit = minutes or float("inf")
         weights = training.train(trainer, folder, minutes=limit, provenance=seen, on_look=look, on_save=grid)
     print(f"{folder / 'generator.safetensors'}: {weights.provenance['images']:,} images seen")
+
+
+def _train_federated(
+    dataset: str, config: Path, runs: Path, folder: Path, device: str, minutes: float, data_root: Path | None,
+    strict: bool,
+) -> None:  # fmt: skip
+    """Let the clients of a config train its generator, and copy the weights to the folder."""
+    from fedeas.federation.generator_stage import train_generator
+    from fedeas.federation.identity import refuse_unknown_ancestors
+
+    given = {
+        "data": {"dataset": dataset, **({"root": str(data_root)} if data_root else {})},
+        "engine": {"device": device},
+    }
+    chosen = with_settings(config_from(config), given)
+    if strict:
+        refuse_unknown_ancestors(chosen)
+    pause = Deadline(minutes) if minutes else None
+    with progress(chosen) as show:
+
+        def on_round(record: Record, of: int) -> bool:
+            show.on_stage(record, of)
+            return pause is not None and pause(record)
+
+        file = train_generator(chosen, runs, on_round)
+    if file is None:
+        print("stopped at the time limit; the same command continues", file=sys.stderr)
+        return
+    copy = folder / GENERATOR
+    make_folder(folder)
+    write_bytes(copy, file.read_bytes())
+    print(f"{copy}: trained by the clients of {config}")
 
 
 def _say_how_long(seconds: float, updates: int, limit: float, preset: str) -> None:
@@ -175,13 +223,18 @@ def check(
 @generator.command()
 def info(
     weights: Annotated[str, typer.Argument(help="A generator.safetensors, or the name of one that is known.")],
+    dataset: Annotated[str, typer.Option("--for", help="Also show what it has seen of this dataset.")] = "",
+    device: Device = "auto",
+    data_root: DataRoot = None,
     as_markdown: Annotated[bool, typer.Option("--markdown", help="Print as Markdown.")] = False,
 ) -> None:
     """Show a generator, its training data, and the result of its check, if NAME.report.json is beside it."""
     from fedeas.generators.diffusion.weights import Weights
 
     path = generator_weights(weights)
-    rows = [*_facts(Weights.load(path), path), *_quality_rows(path.with_suffix(".report.json"))]
+    made = Weights.load(path)
+    rows = [*_facts(made, path), *_quality_rows(path.with_suffix(".report.json"))]
+    rows += _rows_on_seen(made.seen, dataset, device, data_root) if dataset else []
     if as_markdown:
         lines = (f"| {printable(name)} | {printable(value)} |" for name, value in rows)
         print("\n".join(["| | |", "|---|---|", *lines]))
@@ -194,6 +247,9 @@ def info(
 
 def _facts(weights: Weights, path: Path) -> list[tuple[str, str]]:
     seen, count = weights.provenance, sum(tensor.numel() for tensor in weights.tensors.values())
+    together = seen.get("federated", {})
+    sent = {way: f"{size / 1e6:,.1f} MB {way}" for way, size in together.get("bytes", {}).items()}
+    by_clients = [("trained by", f"{together.get('clients')} clients; each on average {', '.join(sent.values())}")]
     return [
         ("file", f"{path.name}, {path.stat().st_size / 1e6:.1f} MB, float16"),
         ("fingerprint", weights.fingerprint[:16]),
@@ -201,9 +257,32 @@ def _facts(weights: Weights, path: Path) -> list[tuple[str, str]]:
         ("images", f"{weights.num_classes} classes of {' x '.join(map(str, weights.shape))}"),
         ("trained on", str(weights.seen)),
         ("training", f"{seen.get('minutes')} minutes on {seen.get('device')}, preset {seen.get('preset')}"),
+        *(by_clients if together else []),
         ("images seen", f"{seen.get('images', 0):,} in {seen.get('updates', 0):,} updates"),
         ("sampler", f"{weights.solver}, {weights.steps} steps, guidance {weights.guidance:g}"),
     ]
+
+
+def _rows_on_seen(seen: Seen, dataset: str, device: str, data_root: Path | None) -> list[tuple[str, str]]:
+    """The answers for both parts of a dataset, and near-duplicates of all training data in its test part."""
+    from fedeas.core.devices import chosen_device
+    from fedeas.data.sources import load_dataset
+    from fedeas.generators.quality.duration import comparing_seconds
+    from fedeas.generators.quality.metrics import near_duplicates
+
+    data, place = load_dataset(dataset, data_root), chosen_device(device)
+    rows = [(f"{part} part of {data.name}", seen.answer(data.parts, (part,)).value) for part in ALL_PARTS]
+    for one in {(each.dataset, each.parts): each for each in seen.chain}.values():
+        try:
+            other = data if one.dataset == data.name else load_dataset(one.dataset, data_root)
+            images, _ = other.seen_under("merged" if "test" in one.parts else "clean")
+            announce(comparing_seconds(images, 2 * len(data.test_images), place), f"to compare with {one.dataset}")
+            found, turned = near_duplicates(data.test_images, images, place)
+            said = f"{found:,} of {len(data.test_images):,} test images ({turned:,} if turned by 180 degrees)"
+        except FedEASError as error:
+            said = f"not counted: {error}"
+        rows.append((f"near-duplicates of {replace(one, start=None)}", said))
+    return rows
 
 
 def _quality_rows(path: Path) -> list[tuple[str, str]]:
@@ -270,22 +349,11 @@ def _grid_every(path: Path, minutes: float, device: str) -> Callable[[Weights], 
 
 
 @contextmanager
-def _shown(updates: int) -> Iterator[Callable[[Any], None]]:
-    """Show progress: a live line on a terminal, else a plain line every `PLAIN_SECONDS`."""
-    console = Console()
-    if not console.is_terminal:
-        is_due = every(PLAIN_SECONDS)
+def _shown() -> Iterator[Callable[[Any], None]]:
+    with steps_shown(Console(), PLAIN_SECONDS, transient=False) as tell:
 
         def show(now: Any) -> None:
-            if is_due():
-                print(f"update {now.update:,} of {now.updates:,}  {_in_words(now)}", flush=True)
+            pace = f"{now.images_per_second:,.0f} images/s  {now.seconds / 60:.1f} min"
+            tell(now.update, now.updates, f"updates  loss {now.loss:.4f}  {pace}")
 
         yield show
-        return
-    with live_bar(console, transient=False) as bar:
-        task = bar.add_task("training", total=updates)
-        yield lambda now: bar.update(task, completed=now.update, description=_in_words(now))
-
-
-def _in_words(now: Any) -> str:
-    return f"loss {now.loss:.4f}  {now.images_per_second:,.0f} images/s  {now.seconds / 60:.1f} min"

@@ -1,10 +1,10 @@
-"""Options that several commands share."""
+"""Options that several commands share, and what they stand for."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -16,6 +16,9 @@ DataRoot = Annotated[Path | None, typer.Option(help="Folder with the datasets' P
 Device = Annotated[str, typer.Option(help="cpu, cuda or auto.")]
 Folder = Annotated[Path, typer.Option("--runs", help="Folder of run directories.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print as JSON.")]
+Strict = Annotated[bool, typer.Option("--strict", help="Refuse weights if no record tells what they have seen.")]
+Overrides = Annotated[list[str] | None, typer.Argument(help="key=value, such as train.lr=0.05.")]
+Minutes = Annotated[float | None, typer.Option(min=0.1, help="Pause then; the same command resumes.")]
 RUNS = Path("runs")
 
 
@@ -26,3 +29,8 @@ def read_config(path: Path | None, overrides: list[str], data_root: Path | None)
     if data_root is not None:
         overrides = [*overrides, f"data.root={json.dumps(str(data_root))}"]
     return load_config(path, overrides)
+
+
+def print_json(record: Any) -> None:
+    """Print what a command has found, for programs."""
+    print(json.dumps(record, indent=1))

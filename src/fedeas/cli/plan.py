@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -13,16 +12,8 @@ import typer
 from rich.console import Console
 
 from fedeas.calls.client_counts import CountSource, own_clients, run_config
-from fedeas.cli.display import (
-    comparison_record,
-    comparison_table,
-    partition_record,
-    partition_table,
-    plan_record,
-    summary_table,
-)
-from fedeas.cli.fitting import output
-from fedeas.cli.options import DataRoot
+from fedeas.cli.display import comparison_table, output, partition_table, summary_table
+from fedeas.cli.options import DataRoot, print_json
 from fedeas.cli.progress import announce, next_step
 from fedeas.config.reading import checked_config
 from fedeas.core.errors import InputError, RunError
@@ -33,9 +24,12 @@ from fedeas.data import partition as schemes
 from fedeas.data.names import NAMES
 from fedeas.data.partition import PAPER_SEED
 from fedeas.federation.split import split_of
+from fedeas.planning import scores
 from fedeas.planning.advice import advice_for
 from fedeas.planning.beta import BALANCED
+from fedeas.planning.counts import Allocation, LabelCounts
 from fedeas.planning.examples import find_example
+from fedeas.planning.plan import Summary
 from fedeas.planning.policies import POLICIES, FullBalance, Policy
 from fedeas.planning.request import (
     Limits,
@@ -46,7 +40,6 @@ from fedeas.planning.request import (
     reads_in_parts,
     write_plan,
 )
-from fedeas.planning.summary import Summary
 from fedeas.planning.tables import Chunk, ColumnNames, CountTable, write_counts
 
 SPEC_HELP = f"Policy as text, such as 'fedeas(beta=12)' or 'uniform'. Known: {', '.join(POLICIES)}."
@@ -101,18 +94,30 @@ def plan(
     _check_outputs(counts, out, plot)
     before_reading = choose_policy(policy, limits)  # refuses what cannot be planned before a large input is read
     columns = ColumnNames(client_column, label_column, count_column)
-    source = _source_without_columns(counts, classes, columns)
-    if _is_config(out) and source is None:
+    own = None if counts is None else own_clients(counts)
+    if counts is None or own is not None:
+        for option, value in {"classes": classes, **vars(columns)}.items():
+            if value is not None:
+                name = "--classes" if option == "classes" else f"--{option}-column"
+                raise InputError(f"{name} is for a table of counts, not for {counts or '--example'}; leave it out")
+    if own is None and out is not None and out.suffix == ".toml":
         raise InputError(f"{out}: a run needs images, not counts alone; plan folder:DIR or a split (.npz)")
-    with _saying_what_needs_less_memory():
-        if source is None and counts is not None:
+    try:
+        if counts is None or own is not None:
+            source = own or CountSource("the example", find_example().counts)
+        else:
             file = CountTable(counts, columns)
             if not (compare or plot or classes) and reads_in_parts(file, before_reading, limits):
-                _plan_in_parts(file, before_reading, out, as_json)
+                _show_plan(plan_file(file, before_reading, out), before_reading, str(file.path), file.how, as_json)
+                _suggest_after_plan(out, as_json)
                 return
             source = CountSource(counts, file.counts(classes), how=file.how)
-        source = source or CountSource("the example", find_example().counts)
         _plan_in_memory(source, policy, limits, compare, out, plot, as_json)
+    except MemoryError as error:
+        what = ": ".join(filter(None, ("too little memory for this plan", str(error))))
+        raise RunError(
+            f"{what}; use a Parquet or NPY file, a policy of the package, and none of --compare, --plot and --auto"
+        ) from None
 
 
 def partition(
@@ -142,14 +147,26 @@ def partition(
     about = {"dataset": dataset, "protocol": protocol, "root": None if data_root is None else str(data_root)}
     config = checked_config({"data": about, "partition": section})
     as_indices = out is not None and out.suffix == ".npz"
-    with _counting_draws() as count:
+    console = Console(stderr=True)
+    with console.status("drawing") as status:  # some settings take thousands of draws
+
+        def count(draw: int) -> None:
+            words = f"drawing, {draw:,} of {schemes.MAX_DRAWS:,} at most"
+            status.update(words)
+            if draw % DRAWS_PER_LINE == 0 and not console.is_terminal:
+                console.print(words)
+
         split = split_of(config, needs_indices=as_indices, on_draw=count)
     if out is not None and as_indices:
         split.partition.save(out)
     elif out is not None:
         write_counts(out, split.counts)
     if as_json:
-        print(json.dumps(partition_record(split, dataset), indent=1))
+        counts = split.counts
+        names = {"clients": counts.clients, "classes": counts.classes}
+        listed = {key: None if value is None else list(map(str, value)) for key, value in names.items()}
+        facts = {"dataset": dataset, "test_samples": split.test_samples, "imbalance": scores.imbalance(counts)}
+        print_json({**facts, **listed, "counts": counts.n.tolist(), "notes": list(split.notes)})
     else:
         output().print(partition_table(split, dataset))
     for note in split.notes:
@@ -158,73 +175,29 @@ def partition(
         from fedeas.views import figures as plots
 
         plots.save(plots.partition_figure(split.counts), plot)
-    if not as_json and out is None:
-        next_step("add --out counts.csv to keep the counts, and plan with `fedeas plan counts.csv --auto`")
-    elif not as_json:
-        next_step(f"plan with `fedeas plan {out} --auto`")
-
-
-def _is_config(out: Path | None) -> bool:
-    """Whether the file is for the config of a run, and not for the plan itself."""
-    return out is not None and out.suffix == ".toml"
-
-
-def _source_without_columns(counts: str | None, classes: int | None, columns: ColumnNames) -> CountSource | None:
-    """The clients of a dataset or a split; None for a table and the example.
-
-    Refuse options that only a table can use.
-    """
-    own = None if counts is None else own_clients(counts)
-    if counts is None or own is not None:
-        given = {"--classes": classes} | {f"--{key}-column": value for key, value in vars(columns).items()}
-        for option, value in given.items():
-            if value is not None:
-                raise InputError(f"{option} is for a table of counts, not for {counts or '--example'}; leave it out")
-    return own
-
-
-@contextmanager
-def _saying_what_needs_less_memory() -> Iterator[None]:
-    try:
-        yield
-    except MemoryError as error:
-        what = ": ".join(filter(None, ("too little memory for this plan", str(error))))
-        raise RunError(
-            f"{what}; use a Parquet or NPY file, a policy of the package, and none of --compare, --plot and --auto"
-        ) from None
-
-
-def _plan_in_parts(file: CountTable, policy: Policy, out: Path | None, as_json: bool) -> None:
-    """Plan a table that need not fit into memory."""
-    summary = plan_file(file, policy, out)
-    _show_plan(summary, policy.spec, as_json)
-    _remark(f"read {file.path} as {file.how}", as_json)
-    _say_if_balanced(summary, as_json)
-    _suggest_after_plan(out, as_json)
+    if not as_json:
+        keep = "" if out is not None else "add --out counts.csv to keep the counts, and "
+        next_step(f"{keep}plan with `fedeas plan {out or 'counts.csv'} --auto`")
 
 
 def _plan_in_memory(
     source: CountSource, policy: str, limits: Limits, compare: bool, out: Path | None, plot: Path | None, as_json: bool
 ) -> None:
     """Plan, compare and draw counts that are known as a whole."""
-    table = source.counts
+    table, config = source.counts, out if out is not None and out.suffix == ".toml" else None
     each = SEARCH_SECONDS * limits.needs_counts + COMPARISON_SECONDS * compare
     announce(each * table.n.size, f"to plan for {table.num_clients:,} clients")
     chosen = choose_policy(policy, limits, table)
     allocation = chosen.allocate(table)
-    summary = write_plan([(Chunk(table, table.clients, 0), allocation)], chosen.spec, None if _is_config(out) else out)
+    summary = write_plan([(Chunk(table, table.clients, 0), allocation)], chosen.spec, None if config else out)
     side_by_side = compare_policies(table, chosen, allocation) if compare else []
-    compared = comparison_record(table, side_by_side) if compare else None
-    _show_plan(summary, chosen.spec, as_json, compared)
-    if source.how:
-        _remark(f"read {source.title} as {source.how}", as_json)
-    _say_if_balanced(summary, as_json)
+    _show_plan(summary, chosen, source.title, source.how, as_json, (table, side_by_side) if compare else None)
     enough = FullBalance().allocate(table).total
     if allocation.total > enough:
         _remark(f"full balance needs fewer images, {enough:,}, and leaves no imbalance: --policy full-balance", as_json)
-    if out is not None and _is_config(out):
-        write_bytes(out, run_config(source, chosen).encode())
-        _remark(f"config: {out}; run it with: fedeas run {out}", as_json)
+    if config is not None:
+        write_bytes(config, run_config(source, chosen).encode())
+        _remark(f"config: {config}; run it with: fedeas run {config}", as_json)
     if compare and not as_json:
         output().print(comparison_table(table, side_by_side, allocation))
     elif compare and (remark := policy_left_out(side_by_side)):  # JSON has the rest already
@@ -239,28 +212,47 @@ def _plan_in_memory(
         figure = plots.comparison_figure(table, side_by_side) if side_by_side else plots.plan_figure(table, allocation)
         plots.save(figure, plot)
         _remark(f"plot: {plot}", as_json)
-    if not _is_config(out):
+    if config is None:
         _suggest_after_plan(out, as_json)
 
 
 def _show_plan(
-    summary: Summary, policy: str, as_json: bool, compared: Sequence[Mapping[str, object]] | None = None
+    summary: Summary,
+    policy: Policy,
+    name: str,
+    how: str,
+    as_json: bool,
+    compared: tuple[LabelCounts, Sequence[Allocation]] | None = None,
 ) -> None:
+    """Print the key figures of a plan, and how its table of this name was read."""
     if as_json:
-        more = {} if compared is None else {"compared": compared}
-        print(json.dumps({**plan_record(summary, policy), **more}, indent=1))
+        figures = {key: value for key, value in asdict(summary).items() if key != "largest"}
+        shares = {"synthetic_share": summary.synthetic_share, "removed": summary.removed}
+        record = {"policy": policy.spec, **figures, "distinct": summary.distinct, **shares}
+        if compared is not None:
+            counts, plans = compared
+            record["compared"] = [
+                {
+                    "policy": each.policy,
+                    "generated": each.generated,
+                    "synthetic": each.total,
+                    "distinct": each.distinct,
+                    "removed": scores.imbalance_removed(counts, each),
+                }
+                for each in plans
+            ]
+        print_json(record)
     else:
-        output().print(summary_table(summary, policy))
+        output().print(summary_table(summary, policy.spec))
+    if how:
+        _remark(f"read {name} as {how}", as_json)
+    if summary.imbalance_before == 0:
+        _remark(BALANCED, as_json)
 
 
 def _remark(text: str, as_json: bool) -> None:
     """Print a line; beside JSON it goes to the error output."""
     print(printable(text), file=sys.stderr if as_json else sys.stdout)
-
-
-def _say_if_balanced(summary: Summary, as_json: bool) -> None:
-    if summary.imbalance_before == 0:
-        _remark(BALANCED, as_json)
 
 
 def _suggest_after_plan(out: Path | None, as_json: bool) -> None:
@@ -270,20 +262,6 @@ def _suggest_after_plan(out: Path | None, as_json: bool) -> None:
         next_step("add --out plan.csv to keep the plan, and make its images with `fedeas generate plan.csv`")
     else:
         next_step(f"make the images with `fedeas generate {out} --generator NAME --out images`")
-
-
-@contextmanager
-def _counting_draws() -> Iterator[Callable[[int], None]]:
-    """Show how many times the split has been drawn; some settings take thousands of draws."""
-    console = Console(stderr=True)
-    with console.status("drawing") as status:
-
-        def count(draw: int) -> None:
-            status.update(f"drawing, {draw:,} of {schemes.MAX_DRAWS:,} at most")
-            if draw % DRAWS_PER_LINE == 0 and not console.is_terminal:
-                console.print(f"drawing, {draw:,} of {schemes.MAX_DRAWS:,} at most")
-
-        yield count
 
 
 def _check_outputs(source: str | Path | None, out: Path | None, plot: Path | None) -> None:

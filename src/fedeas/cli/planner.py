@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from fedeas.cli.options import RUNS
 from fedeas.core.extras import extra_for
 from fedeas.views.web.runs import FOLDER_VARIABLE
 from fedeas.views.web.sources import MAX_MEGABYTES
@@ -29,7 +31,7 @@ def planner(
         list[str] | None,
         typer.Option("--allow-host", help="Another name by which browsers reach the page, such as a proxy's."),
     ] = None,
-    folder: Annotated[Path, typer.Option("--runs", help="Folder of run directories to show.")] = Path("runs"),
+    folder: Annotated[Path, typer.Option("--runs", help="Folder of run directories to show.")] = RUNS,
 ) -> None:
     """Plan in the browser: upload counts, move beta, compare policies."""
     with extra_for("the planner"):
@@ -67,15 +69,10 @@ def hosts_of(address: str, names: Sequence[str] = ()) -> list[str]:
     >>> hosts_of("127.0.0.1", ["plans.example.org"])
     ['localhost', '127.0.0.1', '::1', 'plans.example.org']
     """
-    own = [address] if address not in EVERYWHERE else _own_names()
+    own = [address]
+    if address in EVERYWHERE:  # names and addresses of this machine, as far as it knows them
+        name = socket.gethostname()
+        own = [name, socket.getfqdn()]
+        with suppress(OSError):
+            own += sorted({str(found[4][0]) for found in socket.getaddrinfo(name, None)})
     return list(dict.fromkeys([*LOOPBACK, *own, *names]))
-
-
-def _own_names() -> list[str]:
-    """Names and addresses of this machine, as far as it knows them."""
-    name = socket.gethostname()
-    try:
-        addresses = {str(found[4][0]) for found in socket.getaddrinfo(name, None)}
-    except OSError:
-        addresses = set()
-    return [name, socket.getfqdn(), *sorted(addresses)]

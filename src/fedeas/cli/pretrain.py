@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from fedeas.cli.options import RUNS, DataRoot, Device, Folder
+from fedeas.cli.options import RUNS, DataRoot, Device, Folder, Minutes
 from fedeas.cli.progress import progress, say_how_long
 from fedeas.core.deadline import Deadline
 from fedeas.runs.store import RunStore
@@ -27,7 +27,7 @@ def pretrain(
     seed: Annotated[int, typer.Option(min=0, help="Seed of the first weights and the order of batches.")] = 0,
     device: Device = "auto",
     data_root: DataRoot = None,
-    minutes: Annotated[float | None, typer.Option(min=0.1, help="Pause then; the same command resumes.")] = None,
+    minutes: Minutes = None,
     folder: Folder = RUNS,
 ) -> None:
     """Train a classifier centrally, for model.weights.

@@ -55,6 +55,23 @@ def live_bar(console: Console, transient: bool = True, disable: bool = False) ->
     return Progress(*columns, console=console, transient=transient, disable=disable)
 
 
+@contextmanager
+def steps_shown(console: Console, seconds: float, transient: bool = True) -> Iterator[Callable[[int, int, str], None]]:
+    """Show how much is done of how much, with a text: a live line in a terminal, else a line every few `seconds`."""
+    if not console.is_terminal:
+        is_due = every(seconds)
+
+        def say(done: int, of: int, text: str) -> None:
+            if is_due():
+                print(f"{done:,} of {of:,} {text}", file=console.file, flush=True)
+
+        yield say
+        return
+    with live_bar(console, transient) as bar:
+        task = bar.add_task("")
+        yield lambda done, of, text: bar.update(task, completed=done, total=of, description=text)
+
+
 def every(seconds: float) -> Callable[[], bool]:
     """Return a function that is True at most once every `seconds`, and not at once."""
     last = time.monotonic()
@@ -95,7 +112,7 @@ class RoundBar:
     """A live line: clients of the current round, new images so far, accuracy, a bar of rounds, and the time left."""
 
     def __init__(self, bar: Progress, name: str, total: int) -> None:
-        self.bar, self.name = bar, name
+        self.bar, self.name, self.total, self.before = bar, name, total, 0
         self.task = bar.add_task(name, total=total)
         self.round = self.images = 0
         self.accuracy = ""
@@ -112,10 +129,16 @@ class RoundBar:
         """A client of the current round is done."""
         self._show(f"{done} of {of} clients", done / of)
 
+    def on_stage(self, record: Record, of: int) -> None:
+        """A round in which clients train their generator has ended; there are `of` before the first of the run."""
+        self.before = of
+        text = f"{self.name}  generator, loss {record.get('train_loss', float('nan')):.4f}"
+        self.bar.update(self.task, completed=record["round"], total=of + self.total, description=text)
+
     def _show(self, clients: str, share: float) -> None:
         synthetic = f"  {self.images:,} new images" if self.images else ""
         text = f"{self.name}  {clients}{synthetic}{self.accuracy}"
-        self.bar.update(self.task, completed=self.round + share, description=text)
+        self.bar.update(self.task, completed=self.before + self.round + share, description=text)
 
 
 class PlainLines:
@@ -146,6 +169,14 @@ class PlainLines:
             # A resumed run does not know its round before the first one ends.
             number = self.records[-1]["round"] + 1 if self.records else None
             self._print(number, f"{done} of {of} clients")
+
+    def on_stage(self, record: Record, of: int) -> None:
+        """Print a line for a round in which clients train their generator, if the last one is a minute ago."""
+        if record["round"] in (1, of) or time.monotonic() - self.last >= SECONDS_PER_LINE:
+            self.last, loss = time.monotonic(), record.get("train_loss", float("nan"))
+            print(
+                f"{printable(self.name)}, generator, round {record['round']:,} of {of:,}: loss {loss:.4f}", flush=True
+            )
 
     def _print(self, number: int | None, text: str) -> None:
         self.last = time.monotonic()

@@ -2,27 +2,27 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 import fedeas.runs
-from fedeas.cli.display import run_record, runs_tables, states_table
-from fedeas.cli.fitting import output
-from fedeas.cli.options import RUNS, AsJson, DataRoot, Folder, read_config
+from fedeas.cli.display import output, runs_tables, states_table
+from fedeas.cli.options import RUNS, AsJson, DataRoot, Folder, Minutes, Overrides, Strict, print_json, read_config
 from fedeas.cli.progress import announce, progress, say_how_long
 from fedeas.config.run import RunConfig
 from fedeas.core.deadline import Deadline
 from fedeas.core.errors import FedEASError, InputError, StoppedError
 from fedeas.core.extras import extra_for
 from fedeas.core.foreign_text import printable
+from fedeas.runs.progress import progress_of
 from fedeas.runs.store import PACKED_RUNS, Record, Run, RunStore, read_run, sound_runs
 from fedeas.runs.tracking.base import Follower, Tracker, parse_tracker
 
@@ -42,7 +42,7 @@ def run(
         Path | None,
         typer.Argument(help="TOML file, or a name such as digits; without one, the defaults.", show_default=False),
     ] = None,
-    overrides: Annotated[list[str] | None, typer.Argument(help="key=value, such as train.lr=0.05.")] = None,
+    overrides: Overrides = None,
     data_root: DataRoot = None,
     engine: Annotated[str | None, typer.Option(help="fast, local, lanes, fused or flower, as engine.name.")] = None,
     seeds: Annotated[int, typer.Option(min=1, help="Number of seeds, starting with the config's.")] = 1,
@@ -52,8 +52,9 @@ def run(
         typer.Option(help="Also log to tensorboard, mlflow or wandb; NAME:PLACE says where. May be repeated."),
     ] = None,
     bank: Annotated[Path | None, typer.Option(help="Folder of synthetic images; RUNS/.bank by default.")] = None,
-    minutes: Annotated[float | None, typer.Option(min=0.1, help="Pause then; the same command resumes.")] = None,
+    minutes: Minutes = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print no rounds, only the result.")] = False,
+    strict: Strict = False,
     as_json: AsJson = False,
     folder: Folder = RUNS,
 ) -> None:
@@ -61,6 +62,7 @@ def run(
 
     A finished run is not trained again, only shown.
     """
+    from fedeas.federation.identity import refuse_unknown_ancestors
     from fedeas.federation.model_choice import for_this_machine
 
     named = [] if engine is None else [f"engine.name={engine}"]
@@ -70,12 +72,17 @@ def run(
     if dry_run:
         _print_resolved(chosen)
         return
+    if strict:
+        refuse_unknown_ancestors(chosen)
     trackers = [parse_tracker(each) for each in track or ()]
     configs = [chosen.model_copy(update={"seed": chosen.seed + i}) for i in range(seeds)]
     pause = None if minutes is None else Deadline(minutes)
-    done = []
+    note = ""
+    if chosen.model.name != given.model.name and given.data.dataset != "digits":  # digits have one network everywhere
+        note = f"no GPU: model.name is {chosen.model.name}; set model.name=resnet18 for the larger network"
+    done: list[Run] = []
     for each in configs:
-        done.append(_execute(each, store, trackers, bank, pause, quiet or as_json, _note_on_model(given, chosen)))
+        done.append(_execute(each, store, trackers, bank, pause, quiet or as_json, note))
         if not done[-1].finished:
             break
     if as_json:
@@ -86,11 +93,12 @@ def run(
 
 def runs(folder: Folder = RUNS, reference: Reference = None, as_json: AsJson = False) -> None:
     """List runs with their state, and compare finished ones."""
-    store = RunStore(folder)
-    is_packed = folder.suffix == PACKED_RUNS
-    if not is_packed and not store.folders():
+    if folder.suffix == PACKED_RUNS:
+        found = [*fedeas.runs.read_runs(folder)]
+    elif RunStore(folder).folders():
+        found = RunStore(folder).all()
+    else:
         raise InputError(f"{folder}: no run directories; make one with `fedeas run`")
-    found = [*fedeas.runs.read_runs(folder)] if is_packed else store.all()
     if not found:
         raise InputError(NONE_CAN_BE_SHOWN)
     if as_json:
@@ -100,7 +108,15 @@ def runs(folder: Folder = RUNS, reference: Reference = None, as_json: AsJson = F
 
 
 def _print_records(runs: Sequence[Run]) -> None:
-    print(json.dumps([run_record(run) for run in runs], indent=1))
+    """Print where each run is, what it trains, how far it is, and the measures if it is finished."""
+    records = []
+    for run in runs:
+        now = progress_of(run)
+        what = {name: getattr(run.config, name) for name in ("label", "policy", "generator", "algorithm", "seed")}
+        how_far = {**asdict(now), "changed": now.changed.isoformat(timespec="seconds")}
+        summary = run.summary() if run.finished else None
+        records.append({"path": str(run.path), **what, **how_far, "summary": summary})
+    print_json(records)
 
 
 def report(
@@ -139,35 +155,27 @@ def demo(
     print(f"report: {out / 'report.html'}")
 
 
-def _note_on_model(given: RunConfig, chosen: RunConfig) -> str:
-    """What to say of a network that was chosen for this machine; digits have the same one everywhere."""
-    if chosen.model.name == given.model.name or given.data.dataset == "digits":
-        return ""
-    return f"no GPU: model.name is {chosen.model.name}; set model.name=resnet18 for the larger network"
-
-
 def _print_resolved(config: RunConfig) -> None:
     """Print the config with the digests of its content and its directory; without them if data are missing."""
     from fedeas.federation.identity import pinned
     from fedeas.federation.split import load_data, split_data
 
     known, directory = config, None
+    missing: FedEASError | None = None
     try:
         dataset = load_data(config)
     except FedEASError as error:
-        _say_unknown(error)
+        missing = error
     else:
         data = split_data(config, dataset)  # raises if the config does not suit the data
         try:
             known = pinned(config, data)
             directory = known.directory
         except FedEASError as error:  # weights are missing
-            _say_unknown(error)
-    print(json.dumps({**known.model_dump(mode="json"), "directory": directory}, indent=1))
-
-
-def _say_unknown(error: FedEASError) -> None:
-    print(f"the content is not known: {printable(error)}", file=sys.stderr)
+            missing = error
+    if missing is not None:
+        print(f"the content is not known: {printable(missing)}", file=sys.stderr)
+    print_json({**known.model_dump(mode="json"), "directory": directory})
 
 
 def _execute(
@@ -204,7 +212,7 @@ def _execute(
                 start = None if quiet else on_start
                 run = execute(
                     config, store, on_round, bank, pause=pause, on_start=start, on_client=show.on_client,
-                    backend_for=backend_for,
+                    backend_for=backend_for, on_stage=show.on_stage,
                 )  # fmt: skip
         except KeyboardInterrupt:
             when = f"after round {last:,} of {config.rounds.total:,}" if last else "before a new round was done"
@@ -223,19 +231,12 @@ def _simulate(config: RunConfig, store: RunStore, on_round: Any, pause: Deadline
     try:
         return simulate(config, store, on_round)
     except (KeyboardInterrupt, SystemExit):  # Ray makes SystemExit of SIGTERM
-        _end_soon()
+        # Threads of Flower may wait forever for clients that Ray has ended: end this process after a few seconds, if it
+        # has not ended by then. The server's part has stopped, and its files are whole.
+        last = threading.Timer(SECONDS_TO_END, os._exit, (StoppedError.exit_code,))
+        last.daemon = True
+        last.start()
         raise KeyboardInterrupt from None
-
-
-def _end_soon() -> None:
-    """End this process after a few seconds, if it has not ended by then.
-
-    Threads of Flower may wait forever for clients that Ray has ended. The server's part has stopped, and its files are
-    whole.
-    """
-    last = threading.Timer(SECONDS_TO_END, os._exit, (StoppedError.exit_code,))
-    last.daemon = True
-    last.start()
 
 
 @contextmanager

@@ -9,11 +9,12 @@ import typer
 from rich.filesize import decimal
 from rich.table import Table
 
-from fedeas.cli.display import foreign_text
-from fedeas.cli.fitting import TIGHT, output
+from fedeas.cli.display import TIGHT, foreign_text, output
 from fedeas.core.weight_files import MADE_BY, all_files, search_folders
 
-weights = typer.Typer(no_args_is_help=True, help="List weights that are found by name, and fetch others.")
+weights = typer.Typer(
+    name="weights", no_args_is_help=True, help="List weights that are found by name, and fetch others."
+)
 
 
 @weights.command()

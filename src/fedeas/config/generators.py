@@ -13,7 +13,17 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from fedeas.core.errors import InputError
 from fedeas.core.own_code import split_name
-from fedeas.core.spec import Described, Limit, NotNegative, check_fields, number, own_code_named, read_spec, whole
+from fedeas.core.spec import (
+    Described,
+    Limit,
+    NotNegative,
+    Positive,
+    check_fields,
+    number,
+    own_code_named,
+    read_spec,
+    whole,
+)
 
 
 class GeneratorFields(Described):
@@ -32,19 +42,21 @@ class Gaussian(GeneratorFields):
     """Fields of `GaussianGenerator`, which is fitted to the training part when the run starts, or read from a file.
 
     Args:
-        components: directions of largest variance that are kept.
+        components: dimensions of the basis.
         shrinkage: least weight of the pooled covariance.
-        weights: a file of `GaussianGenerator.save`, which holds both of the above.
+        weights: a file of `GaussianGenerator.save`, which holds all others.
+        basis: directions of largest variance (pca), or cosines, which are the same for all images (dct).
     """
 
     components: Annotated[int, whole(1)] = 32
     shrinkage: Annotated[float, number("a number from 0 to 1", lambda share: 0 <= share <= 1)] = 0.1
     weights: str = ""
+    basis: Literal["pca", "dct"] = "pca"
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.weights and (self.components, self.shrinkage) != (Gaussian.components, Gaussian.shrinkage):
-            raise InputError("gaussian(weights=...): components and shrinkage are those of the file; leave them out")
+        if self.weights and Gaussian(self.components, self.shrinkage, basis=self.basis) != Gaussian():
+            raise InputError("gaussian(weights=...): components, shrinkage and basis are the file's; leave them out")
 
 
 @dataclass(frozen=True)
@@ -109,6 +121,47 @@ class Shared(Wrapper):
 
 
 @dataclass(frozen=True)
+class Federated(Wrapper):
+    """Fields of a generator that the run's clients train together before the first round; no images leave them.
+
+    Args:
+        of: what they train: `diffusion(...)`, whose fields say how images are drawn, or `gaussian(...)`.
+        start: weights to start from, by file or name; by default random ones.
+        preset: network and recipe of `fedeas generator train`; by default that of the start, or one that suits the
+            images.
+        rounds, clients: rounds of the training, and how many clients train in each of them.
+        steps, batch: updates of a client in a round, and images of an update.
+        lr: Adam's learning rate; it grows in the first updates and falls to zero in the last tenth.
+        ema: largest decay of the mean over rounds, which is the result.
+        moments: what travels of Adam's moments: both, means of the second one's rows and columns, or nothing.
+        messages: the numbers in messages.
+        seed: seed of initial weights, chosen clients and noise; not that of the run.
+        allow_seen: accept a start that has seen images of the run's clients or test part.
+    """
+
+    start: str = ""
+    preset: str = ""
+    rounds: Annotated[int, whole(1)] = 100
+    clients: Annotated[int, whole(1)] = 10
+    steps: Annotated[int, whole(1)] = 10
+    batch: Annotated[int, whole(1)] = 128
+    lr: Positive = 4e-4
+    ema: Annotated[float, number("a number from 0 to below 1", lambda decay: 0 <= decay < 1)] = 0.95
+    moments: Literal["all", "factored", "none"] = "factored"
+    messages: Literal["bf16", "fp32"] = "bf16"
+    seed: Annotated[int, whole(0)] = 0
+    allow_seen: bool = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not isinstance(self.of, Diffusion | Gaussian) or self.of.weights:
+            raise InputError(f"federated(of={self.of.spec}): clients train diffusion or gaussian, without weights")
+        given = [field.name for field in fields(self) if getattr(self, field.name) != field.default]
+        if isinstance(self.of, Gaussian) and (odd := [name for name in given if name != "of"]):
+            raise InputError(f"federated(of=gaussian, {odd[0]}=...): its sums need one round; leave {odd[0]} out")
+
+
+@dataclass(frozen=True)
 class HeldOut(GeneratorFields):
     """Fields of `HeldOutImages`: the real images of ``data.held_out``, which no client holds.
 
@@ -141,7 +194,7 @@ class Python(GeneratorFields):
 
 
 GENERATORS: Mapping[str, type[GeneratorFields]] = {
-    kind.name(): kind for kind in (Gaussian, Diffusion, SdTurbo, ClassifierFiltered, Shared, HeldOut)
+    kind.name(): kind for kind in (Gaussian, Diffusion, SdTurbo, ClassifierFiltered, Shared, HeldOut, Federated)
 }
 
 
@@ -152,7 +205,7 @@ def read_generator(text: str, kinds: Mapping[str, type[G]], from_own_code: Calla
     """The generator that a spec describes, as one of these kinds; an error if none has this name.
 
     >>> read_generator("gaussian(components=16)", GENERATORS, Python)
-    Gaussian(components=16, shrinkage=0.1, weights='')
+    Gaussian(components=16, shrinkage=0.1, weights='', basis='pca')
     """
     if own := own_code_named(text, kinds, "generator"):
         return from_own_code(own)
@@ -166,7 +219,7 @@ def without_places(text: str) -> str:
     >>> without_places("agreeing(of=diffusion(weights=mine, steps=9), classifier=judge)")
     'agreeing(of=diffusion(steps=9))'
     """
-    return _replaced(read_generator(text, GENERATORS, Python), weights="", classifier="").spec
+    return _replaced(read_generator(text, GENERATORS, Python), weights="", classifier="", start="").spec
 
 
 def with_weights(text: str, place: str) -> str:

@@ -41,6 +41,11 @@ def chosen_device(name: str, setting: str = "device") -> torch.device:
     return device
 
 
+def device_name(device: torch.device) -> str:
+    """The name of a GPU, or CPU."""
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else "CPU"
+
+
 @contextmanager
 def torch_precision(name: str, device: torch.device) -> Iterator[None]:
     """A context in which torch computes in ``fp32``, ``tf32`` (faster products on GPUs that have it) or ``bf16``.

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -14,10 +16,49 @@ from numpy.typing import NDArray
 from fedeas.core.arrays import IntArray
 from fedeas.core.errors import InputError
 from fedeas.core.files import PathLike
-from fedeas.core.weight_files import description
+from fedeas.core.weight_files import description, generator_weights
 
 PARTS = {"clean": ("train",), "merged": ("train", "test"), "paper": ("train", "test")}
 """The parts of a dataset that are trained on, by the name of the protocol."""
+
+TEST, ALL_PARTS = ("test",), PARTS["merged"]
+
+Labelled = tuple[NDArray[np.uint8], IntArray]
+"""Images and their labels."""
+
+
+class Answer(StrEnum):
+    """Whether weights have seen certain images; each answer is worse than the one before."""
+
+    CLEAN = "clean"
+    UNKNOWN = "unknown"
+    SEEN = "seen"
+
+    @property
+    def note(self) -> str:
+        """A note for tables and reports on a run whose generator has this answer; empty if it is clean."""
+        return {Answer.SEEN: "the run's images seen", Answer.UNKNOWN: "ancestors unknown"}.get(self, "")
+
+    @staticmethod
+    def worst(answers: Iterable[str]) -> Answer:
+        """The worst of these answers; clean if there are none."""
+        return max(map(Answer, answers), key=[*Answer].index, default=Answer.CLEAN)
+
+
+@dataclass(frozen=True, eq=False)
+class DatasetParts:
+    """A dataset by its name and, as far as they are here, images and labels of its training and its test part."""
+
+    name: str
+    train: Labelled | None = field(default=None, repr=False)
+    test: Labelled | None = field(default=None, repr=False)
+
+    @cached_property
+    def digests(self) -> dict[str, tuple[str, ...]]:
+        """Parts by digest: each part alone, and the training part followed by the test part."""
+        given = {part: data for part, data in (("train", self.train), ("test", self.test)) if data and len(data[1])}
+        found = {data_digest(*data): (part,) for part, data in given.items()}
+        return {_digest_of(*zip(*given.values(), strict=True)): tuple(given), **found} if given else {}
 
 
 @dataclass(frozen=True)
@@ -64,35 +105,40 @@ class Seen:
         start = None if self.start is None else self.start.record
         return {"dataset": self.dataset or None, "parts": list(self.parts), "data": self.data, "start": start}
 
-    def seen_test_images_of(self, dataset: str) -> bool | None:
-        """Whether these weights, or any that they continue, have seen test images; None if unknown.
+    def answer(self, data: DatasetParts, parts: Collection[str] = ALL_PARTS) -> Answer:
+        """Whether these weights, or any that they continue, have seen images of these parts of a dataset.
 
-        Datasets are compared by name. The name of a file does not tell its content, so weights that saw the test
-        part of a file count as having seen the test images of every dataset.
+        Datasets are the same if name or digest are equal. The name of a file does not tell its content: without an
+        equal digest it may be any data, and its test part counts as the test part of every dataset.
 
-        >>> Seen("cifar100", ("train", "test")).seen_test_images_of("cifar10")
-        False
+        >>> Seen("cifar10", ("train",), start=Seen("cifar100", ("train",))).answer(DatasetParts("cifar100")).value
+        'seen'
         """
-        answers = [one._seen_alone(dataset) for one in self._chain()]
-        return True if True in answers else None if None in answers else False
+        return Answer.worst(one._alone(data, part) for one in self.chain for part in parts)
 
     def __str__(self) -> str:
         """Such as "cifar10 (train), continued from cifar100 (train)"."""
-        parts = ((one.dataset or "unknown data", " and ".join(one.parts) or "unknown parts") for one in self._chain())
+        parts = ((one.dataset or "unknown data", " and ".join(one.parts) or "unknown parts") for one in self.chain)
         return ", continued from ".join(f"{dataset} ({seen})" for dataset, seen in parts)
 
-    def _chain(self) -> Iterator[Seen]:
+    @property
+    def chain(self) -> Iterator[Seen]:
+        """The record and those of the weights that it continues, the latest first."""
         yield self
         if self.start is not None:
-            yield from self.start._chain()
+            yield from self.start.chain
 
-    def _seen_alone(self, dataset: str) -> bool | None:
-        """Whether this training by itself has seen test images of the dataset; None if unknown."""
-        other = _is_known_name(self.dataset) and _is_known_name(dataset) and self.dataset != dataset
-        if "test" in self.parts:
-            return not other
-        # The training part of a file may contain test images of another dataset.
-        return False if self.parts and (other or self.dataset == dataset) else None
+    def _alone(self, data: DatasetParts, part: str) -> Answer:
+        """Whether this training by itself has seen images of this part."""
+        known, same = _is_known_name(self.dataset) and _is_known_name(data.name), self.dataset == data.name
+        content = data.digests.get(self.data, ()) if self.data and not (known and same) and data.digests else None
+        if content:
+            return Answer.SEEN if part in content else Answer.CLEAN
+        if self.parts and same and (known or content is None):  # else a file of this name that has changed
+            return Answer.SEEN if part in self.parts else Answer.CLEAN
+        if self.parts and known:
+            return Answer.CLEAN
+        return Answer.SEEN if part == "test" and "test" in self.parts else Answer.UNKNOWN
 
 
 NOT_KNOWN = Seen()
@@ -113,16 +159,32 @@ def seen_by(path: PathLike) -> Seen:
     return seen_in(description(path))
 
 
-def check_clean(path: PathLike, dataset: str, remedy: str) -> None:
+def check_clean(place: PathLike, seen: Seen, data: DatasetParts, remedy: str) -> None:
     """Refuse weights that have seen test images of the dataset; for runs in the clean protocol."""
-    seen = seen_by(path)
-    if seen.seen_test_images_of(dataset):
-        raise InputError(f"{path}: trained on {seen}, which a clean run on {dataset} tests on; {remedy}")
+    if seen.answer(data, TEST) is Answer.SEEN:
+        raise InputError(f"{place}: trained on {seen}, which a clean run on {data.name} tests on; {remedy}")
 
 
-def unknown_to_be_clean(path: PathLike, dataset: str) -> tuple[str, ...]:
-    """A note if no record tells whether these weights have seen test images of the dataset; else nothing."""
-    return (which_images(path),) if seen_by(path).seen_test_images_of(dataset) is None else ()
+def check_start(start: PathLike, data: DatasetParts, allow_seen: bool = False) -> Answer:
+    """Whether the start of a federated generator, or an ancestor of it, has seen images of a run's dataset.
+
+    A start that has is refused, unless `allow_seen`. The summary of the run has to state the answer.
+    """
+    seen = seen_by(generator_weights(start))
+    answer = seen.answer(data)
+    if answer is Answer.SEEN and not allow_seen:
+        raise InputError(
+            f"start {start}: trained on {seen}, so it has seen images of {data.name}, which the run trains or tests "
+            "on; choose another start, or set allow_seen=true"
+        )
+    return answer
+
+
+def refuse_unknown(place: object, dataset: str, answer: Answer) -> None:
+    """Refuse an unknown answer; for ``--strict``."""
+    if answer is Answer.UNKNOWN:
+        about = f"no record tells whether its ancestors have seen images of {dataset}"
+        raise InputError(f"{place}: {about}; choose other weights, or leave out strict")
 
 
 def which_images(place: PathLike) -> str:
@@ -136,8 +198,14 @@ def which_images(place: PathLike) -> str:
 
 def data_digest(images: NDArray[np.uint8], labels: IntArray) -> str:
     """SHA-256 of images and labels."""
-    digest = hashlib.sha256(np.ascontiguousarray(images).data)
-    digest.update(np.ascontiguousarray(labels, dtype="<i8").data)
+    return _digest_of((images,), (labels,))
+
+
+def _digest_of(images: Iterable[NDArray[np.uint8]], labels: Iterable[IntArray]) -> str:
+    """SHA-256 of the images of all parts, then of their labels."""
+    digest = hashlib.sha256()
+    for array in (*map(np.ascontiguousarray, images), *(np.ascontiguousarray(each, dtype="<i8") for each in labels)):
+        digest.update(array.data)
     return digest.hexdigest()
 
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from fedeas.core.arrays import BLOCK_CELLS, ByteArray, IntArray, digest_of_arrays, for_row_blocks
 from fedeas.core.errors import InputError
+from fedeas.core.provenance import DatasetParts
 
 Normalisation = tuple[tuple[float, ...], tuple[float, ...]]
 """Mean and standard deviation of each channel, with pixels from 0 to 1."""
@@ -64,6 +65,11 @@ class Dataset:
         if protocol == "merged":
             return np.concatenate([self.images, self.test_images]), np.concatenate([self.labels, self.test_labels])
         raise InputError(f"protocol must be clean or merged, not {protocol!r}")
+
+    @cached_property
+    def parts(self) -> DatasetParts:
+        """Name and content of both parts, to compare with the training data of weights."""
+        return DatasetParts(self.name, (self.images, self.labels), (self.test_images, self.test_labels))
 
     @cached_property
     def digest(self) -> str:

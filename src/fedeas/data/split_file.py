@@ -14,8 +14,7 @@ from fedeas.core.foreign_text import in_one_form
 from fedeas.data.dataset import Dataset
 from fedeas.data.partition import Partition, Recipe
 from fedeas.planning.columns import Column
-from fedeas.planning.tables import read_columns
-from fedeas.planning.tables.formats import format_of
+from fedeas.planning.tables import format_of, read_columns
 
 FORMATS = (".csv", ".parquet", ".npz")
 
@@ -53,7 +52,7 @@ def _saved(path: str, dataset: Dataset) -> tuple[Partition, Notes]:
 
 def _table(path: str, dataset: Dataset) -> tuple[Partition, Notes]:
     columns = read_columns(path)
-    heads = [Column(name, False, False, list) for name in columns]
+    heads = [Column(name) for name in columns]
     clients = [columns[head.name] for head in heads if head.names_clients()]
     samples = [columns[head.name] for head in heads if head.names_samples()]
     if len(clients) != 1 or len(samples) != 1:

@@ -11,7 +11,7 @@ from fedeas.algorithms.fedavg import FedAvg
 from fedeas.fast.fusion import FusionEngine, awaited
 from fedeas.federation.engines.base import Engine, Task
 from fedeas.federation.metrics import Evaluation
-from fedeas.federation.rounds import Clock, OnRound, Probes, Schedule, round_record
+from fedeas.federation.rounds import Clock, OnRound, Probes, Schedule, round_record, size_of
 from fedeas.gpu import values_of
 
 Read = Callable[[], list[float]]
@@ -36,7 +36,8 @@ def federate(
     for round in range(schedule.start, schedule.rounds):
         clients = schedule.clients(round)
         try:
-            replies = engine.map(Task.TRAIN, algorithm.broadcast(server, round), clients, round)
+            message = algorithm.broadcast(server, round)
+            replies = engine.map(Task.TRAIN, message, clients, round)
         finally:
             if overlapping:
                 overlapping.work_meanwhile()  # if clients fail, the round before is recorded nevertheless
@@ -51,7 +52,7 @@ def federate(
         probing = {name: values_of(probe(before, replies)[None]) for name, probe in (probes or {}).items()}
         if not overlapping:
             clock.lap("probe")
-        last = _Unread(round, clients, replies, server, evaluate, testing, probing, clock, on_round)
+        last = _Unread(round, clients, size_of(message), replies, server, evaluate, testing, probing, clock, on_round)
         if overlapping and round + 1 < schedule.rounds:
             overlapping.meanwhile = last
             continue
@@ -68,6 +69,7 @@ class _Unread:
 
     round: int
     clients: list[int]
+    message: int
     replies: list[Reply]
     server: Arrays
     evaluate: Evaluation
@@ -86,5 +88,5 @@ class _Unread:
         probed = {name: read()[0] for name, read in self.probing.items()}
         self.clock.lap("probe")
         laps, self.clock.laps = self.clock.laps, {}
-        record = round_record(self.round, self.clients, replies, {**tested, **probed}, laps)
+        record = round_record(self.round, self.clients, self.message, replies, {**tested, **probed}, laps)
         self.ends = self.on_round is not None and bool(self.on_round(record, self.server))

@@ -13,9 +13,9 @@ from fedeas.config.run import RunConfig
 from fedeas.core.arrays import IntArray
 from fedeas.core.errors import InputError
 from fedeas.core.files import PathLike
-from fedeas.data.client import ClientData
 from fedeas.data.dataset import Dataset
 from fedeas.federation.engines.base import Engine
+from fedeas.federation.generator_stage import GeneratorStage, OnStage
 from fedeas.federation.parts import Parts
 from fedeas.federation.pool_size import check_pool_size
 from fedeas.federation.rounds import Schedule
@@ -42,13 +42,17 @@ class ReadyClients:
     generated: IntArray  # number of synthetic images of each client
     budget: Record  # the plan in numbers, for the run's summary
     journal: NotingGenerator | None = None  # notes which images were in the bank; None if images are not kept in one
+    stage: GeneratorStage | None = None  # in which the clients have trained their generator
 
 
 class Clients(Protocol):
     """The clients of a run, on this machine or elsewhere."""
 
-    def start(self, run: Run, done: Sequence[Record]) -> ReadyClients:
-        """Record the plan in the run's directory and make the clients ready; `done` has the rounds they have done."""
+    def start(self, run: Run, done: Sequence[Record], on_stage: OnStage | None = None) -> ReadyClients | None:
+        """Record the plan in the run's directory, train the generator if clients do that, and make the clients ready.
+
+        `done` has the rounds they have done. None if `on_stage` stopped the training of the generator.
+        """
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,32 +62,41 @@ class LocalClients:
     parts: Parts
     allocation: Allocation
     worker: Worker
+    bank: PathLike | None = None
+    stage: GeneratorStage | None = None
 
     @classmethod
-    def of(cls, parts: Parts, bank: PathLike | None = None) -> Self:
-        """Compute the plan and, if it needs images, make the generator, with a bank in this folder."""
+    def of(cls, parts: Parts, bank: PathLike | None = None, root: PathLike = "runs") -> Self:
+        """Compute the plan and, if it needs images, make the generator, with a bank in this folder.
+
+        A generator that the clients train is made later; `root` is the folder of the runs that share it.
+        """
         config, data = parts.config, parts.data
         refuse_own_data(config, "the clients are nodes with their own data")
         allocation = parse_policy(config.policy).allocate(data.counts)
         parse_generator(config.generator).check_plan(allocation.n)
         check_pool_size(config, data.counts, allocation.n)
         plan = allocation.n
-        generator = ready_generator(config, data.dataset, parts.device, bank, plan) if allocation.total else None
-
-        def load(client: int) -> ClientData:
-            mine = data.partition.indices[client]
-            return ClientData.of(data.images[mine], data.labels[mine], parts.normalise)
+        stage = GeneratorStage.of(parts, Path(root)) if allocation.total else None
+        needed = allocation.total and stage is None
+        generator = ready_generator(config, data.dataset, parts.device, bank, plan) if needed else None
 
         worker = Worker(
-            parts.algorithm, parts.model, load, plan, generator, config.train,
+            parts.algorithm, parts.model, parts.load_client, plan, generator, config.train,
             config.seed, config.rounds.total, config.engine.precision,
         )  # fmt: skip
-        return cls(parts, allocation, worker)
+        return cls(parts, allocation, worker, bank, stage)
 
-    def start(self, run: Run, done: Sequence[Record]) -> ReadyClients:
+    def start(self, run: Run, done: Sequence[Record], on_stage: OnStage | None = None) -> ReadyClients | None:
         """Record plan and generator, and make the engine."""
         counts, generator = self.parts.data.counts, self.worker.generator
         run.save_allocation(counts, self.allocation)
+        if self.stage is not None:
+            trained = self.stage.train(self.stage.local_engine, counts.sizes, on_stage)
+            if trained is None:
+                return None
+            about = self.parts.config, self.parts.data.dataset, self.parts.device, self.bank, self.worker.allocation
+            generator = ready_generator(*about, trained=trained)
         _keep_generator(run, self.parts.config.generator, generator)
         journal = None
         if isinstance(generator, BankedGenerator | KeptPool):
@@ -93,7 +106,7 @@ class LocalClients:
             worker = replace(worker, upcoming=Schedule.of(self.parts.config, len(done)).upcoming())
         engine = self.make_engine(worker)
         budget = budget_record(counts, self.allocation)
-        return ReadyClients(engine, counts.sizes, self.worker.allocation.sum(axis=1), budget, journal)
+        return ReadyClients(engine, counts.sizes, self.worker.allocation.sum(axis=1), budget, journal, self.stage)
 
     def make_engine(self, worker: Worker) -> Engine:
         """The backend's engine."""
@@ -114,12 +127,18 @@ def budget_record(counts: LabelCounts, allocation: Allocation) -> Record:
 
 
 def ready_generator(
-    config: RunConfig, dataset: Dataset, device: torch.device, bank: PathLike | None, plan: IntArray | None = None
-) -> Generator:
-    """Make the config's generator, with a bank if `bank` is given. It may use the official training part."""
+    config: RunConfig, dataset: Dataset, device: torch.device, bank: PathLike | None, plan: IntArray | None = None,
+    trained: Path | None = None,
+) -> Generator:  # fmt: skip
+    """Make the config's generator, with a bank if `bank` is given. It may use the official training part.
+
+    `trained` is the file of the weights that the clients have trained.
+    """
     about = dataset.name, dataset.images, dataset.labels, dataset.classes
     folder = None if bank is None else Path(bank)
-    context = GeneratorContext(*about, config.data.protocol, str(device), held_out(config, dataset), plan, folder)
+    context = GeneratorContext(
+        *about, config.data.protocol, str(device), held_out(config, dataset), plan, trained, folder
+    )
     generator = parse_generator(config.generator).ready(context)
     if bank is None or isinstance(generator, HeldOutImages):  # held-out images are on disk already
         return generator

@@ -6,8 +6,10 @@ from fedeas.config.run import RunConfig
 from fedeas.config.sections import ContentConfig
 from fedeas.core.errors import InputError
 from fedeas.core.own_code import code_digest, imported_code
+from fedeas.core.provenance import Answer, refuse_unknown
 from fedeas.core.spec import own_code_in
-from fedeas.federation.split import FederatedData, with_own_clients
+from fedeas.data.sources import Dataset
+from fedeas.federation.split import FederatedData, load_data, with_own_clients
 from fedeas.generators.registry import content_digest, parse_generator
 from fedeas.models.build import suited_to
 from fedeas.models.initial_weights import check_clean_start
@@ -62,3 +64,14 @@ def unknown_content(config: RunConfig) -> tuple[str, ...]:
     generator = parse_generator(config.generator).unknown(dataset, protocol) if config.generates else ()
     code = (imported_code(name) for names in own_code_of(config).values() for name in names)
     return (*start, *generator, *code)
+
+
+def seen_by_generator(config: RunConfig, dataset: Dataset) -> Answer:
+    """Whether a run's generator was made from images that the run tests on; the clean protocol refuses that."""
+    made = parse_generator(config.generator)
+    return made.seen(dataset.parts, config.data.protocol) if config.generates else Answer.CLEAN
+
+
+def refuse_unknown_ancestors(config: RunConfig) -> None:
+    """Refuse a run if it is not known which images its generator was made from."""
+    refuse_unknown(f"generator {config.generator}", config.data.dataset, seen_by_generator(config, load_data(config)))

@@ -10,7 +10,7 @@ from torch import nn
 from fedeas.algorithms import FedAvg, parse_algorithm
 from fedeas.algorithms.base import Arrays
 from fedeas.config.run import RunConfig
-from fedeas.data.client import Normaliser
+from fedeas.data.client import ClientData, Normaliser
 from fedeas.federation.backend import PLAIN, Backend
 from fedeas.federation.identity import pinned
 from fedeas.federation.split import FederatedData, load_data, split_data
@@ -38,6 +38,11 @@ class Parts:
         model = new_model(complete, dataset.shape, dataset.num_classes).to(device)
         normalise = Normaliser.of(dataset.channel_mean, dataset.channel_std, device)
         return Parts(complete, device, algorithm, data, model, normalise, backend)
+
+    def load_client(self, client: int) -> ClientData:
+        """The real samples of a client."""
+        mine = self.data.partition.indices[client]
+        return ClientData.of(self.data.images[mine], self.data.labels[mine], self.normalise)
 
     def on_device(self, arrays: Arrays) -> Arrays:
         """These tensors on the run's device."""

@@ -90,7 +90,8 @@ def federate(
     for round in range(schedule.start, schedule.rounds):
         clock = Clock()
         clients = schedule.clients(round)
-        replies = engine.map(Task.TRAIN, algorithm.broadcast(server, round), clients, round)
+        message = algorithm.broadcast(server, round)
+        replies = engine.map(Task.TRAIN, message, clients, round)
         clock.lap("clients")
         before, server = server, algorithm.server_update(server, replies, round)
         clock.lap("aggregate")
@@ -98,16 +99,18 @@ def federate(
         clock.lap("evaluate")
         probed = {name: float(probe(before, replies)) for name, probe in (probes or {}).items()}
         clock.lap("probe")
-        record = round_record(round, clients, replies, {**tested, **probed}, clock.laps)
+        record = round_record(round, clients, size_of(message), replies, {**tested, **probed}, clock.laps)
         if on_round is not None and on_round(record, server):
             break
     return server
 
 
 def round_record(
-    number: int, clients: list[int], replies: Sequence[Reply], measures: Record, laps: Mapping[str, float]
+    number: int, clients: list[int], message: int, replies: Sequence[Reply], measures: Record, laps: Mapping[str, float]
 ) -> Record:
-    """The record of a round: its clients, the measures, the clients' metrics, and the seconds by kind.
+    """The record of a round: its clients, the measures, the clients' metrics, bytes of tensors, and seconds by kind.
+
+    `message` is the size of the broadcast; all chosen clients receive it.
 
     `engine` is the time not spent on clients' work. If clients work at the same time, their seconds are scaled so that
     all parts add up to the round's. Private clients tell their largest epsilon, but no loss.
@@ -124,6 +127,7 @@ def round_record(
         record["epsilon"] = max(epsilons)
     for name in ("steps", "samples"):
         record[name] = int(sum(own.get(name, 0.0) for own in told))
+    record["bytes"] = {"down": message * len(clients), "up": sum(size_of(reply.arrays) for reply in replies)}
     seconds = {name: sum(own.get(f"{name}_seconds", 0.0) for own in told) for name in ("generate", "prepare", "train")}
     whole, busy = laps["clients"], sum(seconds.values())
     if busy > whole:
@@ -131,6 +135,11 @@ def round_record(
     seconds["engine"] = whole - sum(seconds.values())
     seconds |= {name: value for name, value in laps.items() if name != "clients"}
     return {**record, "seconds": {name: round(value, 6) for name, value in seconds.items()}}
+
+
+def size_of(arrays: Mapping[str, Tensor]) -> int:
+    """Bytes of these tensors."""
+    return sum(tensor.numel() * tensor.itemsize for tensor in arrays.values())
 
 
 class Clock:

@@ -23,13 +23,15 @@ from fedeas.core.devices import chosen_device, torch_precision, torch_threads
 from fedeas.core.errors import InputError
 from fedeas.core.files import PathLike
 from fedeas.core.log import log
+from fedeas.core.provenance import Answer
 from fedeas.core.weight_files import checkout_of
 from fedeas.federation.backend import PLAIN, BackendFor
 from fedeas.federation.checkpoint import Saver, load_checkpoint
-from fedeas.federation.clients import Clients, LocalClients
+from fedeas.federation.clients import Clients, LocalClients, ReadyClients
 from fedeas.federation.engines.base import OnClient
 from fedeas.federation.forecast import Forecast, forecast
-from fedeas.federation.identity import pinned, unknown_content
+from fedeas.federation.generator_stage import OnStage, bytes_of
+from fedeas.federation.identity import pinned, seen_by_generator, unknown_content
 from fedeas.federation.image_tally import ImageTally
 from fedeas.federation.metrics import Evaluation, gamma_hat, summarise
 from fedeas.federation.parts import Parts
@@ -54,6 +56,7 @@ def execute(
     on_start: OnStart | None = None,
     on_client: OnClient | None = None,
     backend_for: BackendFor | None = None,
+    on_stage: OnStage | None = None,
 ) -> Run:
     """Run a config to its end, resuming an interrupted run; a finished run is returned at once.
 
@@ -63,7 +66,9 @@ def execute(
     Synthetic images are kept in the folder `bank`, by default ``.bank`` beside the run directories; all runs share it.
     `make_clients` makes the clients, if they are not on this machine; otherwise `on_start` gets the time that the run
     will take, estimated from a few steps. Within a round, `on_client` gets the numbers of clients that are done and of
-    all, in any thread. `backend_for` returns what trains and tests on the run's device, by default plain torch.
+    all, in any thread. `on_stage` gets the record of each round in which the clients train their generator, and how
+    many there are; if it returns True, the run stops there, too. `backend_for` returns what trains and tests on the
+    run's device, by default plain torch.
     """
     if config.engine.name == "flower" and make_clients is None:
         raise InputError("engine flower needs its nodes; use `fedeas run`, or fedeas.flower.app.simulate")
@@ -76,8 +81,10 @@ def execute(
         if run.finished:
             run.check()
             return run
-        unknown = unknown_content(parts.config)
-        clients = make_clients(parts) if make_clients else LocalClients.of(parts, bank or store.root / ".bank")
+        unknown, seen = unknown_content(parts.config), seen_by_generator(parts.config, parts.data.dataset)
+        clients = (
+            make_clients(parts) if make_clients else LocalClients.of(parts, bank or store.root / ".bank", store.root)
+        )
         run = store.open(parts.config)  # only now, when no error in the config is left, is a folder made
         with run.locked():
             if not run.finished:  # another process may just have finished it
@@ -86,7 +93,7 @@ def execute(
                 for words in unknown:
                     log.warning("not known to the run: %s", words)
                 run.write_json("env.json", {**environment(device), "unknown": list(unknown)})
-                Federation(parts, clients).run(run, on_round, pause, on_client, on_start)
+                Federation(parts, clients, seen).run(run, on_round, pause, on_client, on_start, on_stage)
     return run
 
 
@@ -101,6 +108,8 @@ class Federation:
 
     parts: Parts
     clients: Clients
+    seen: Answer = Answer.CLEAN
+    """Whether the generator was made from images that the run tests on."""
 
     def run(
         self,
@@ -109,6 +118,7 @@ class Federation:
         pause: Pause | None = None,
         on_client: OnClient | None = None,
         on_start: OnStart | None = None,
+        on_stage: OnStage | None = None,
     ) -> None:
         """Train, record each round, and finish the run directory, unless paused before the last round."""
         parts, config, checkpoint = self.parts, self.parts.config, run.checkpoint
@@ -117,7 +127,14 @@ class Federation:
         done = run.rounds()
         if on_start is not None and isinstance(self.clients, LocalClients):
             on_start(forecast(parts, self.clients.allocation, config.rounds.total - len(done)))
-        ready = self.clients.start(run, done)
+
+        def finish_stage_round(record: Record, of: int) -> bool:
+            shown = on_stage is not None and on_stage(record, of)
+            return bool(pause is not None and pause(record)) or bool(shown)
+
+        ready = self.clients.start(run, done, finish_stage_round)
+        if ready is None:
+            return
         tally = ImageTally(ready.generated, done, ready.journal)
         keep = Saver(checkpoint, config.fingerprint, config.rounds.total)
 
@@ -146,7 +163,7 @@ class Federation:
             run_rounds(parts.algorithm, engine, server, schedule, self._evaluation(), probes, finish_round)
         rounds = run.rounds()
         if len(rounds) == config.rounds.total:
-            run.write_json("summary.json", self._summary(rounds, ready.budget, tally))
+            run.write_json("summary.json", self._summary(rounds, ready, tally))
 
     def _evaluation(self) -> Evaluation:
         data, device = self.parts.data, self.parts.device
@@ -156,7 +173,7 @@ class Federation:
         make = self.parts.backend.evaluation
         return make(model, images, labels, data.dataset.num_classes, self.parts.normalise, precision)
 
-    def _summary(self, rounds: list[Record], budget: Record, tally: ImageTally) -> Record:
+    def _summary(self, rounds: list[Record], ready: ReadyClients, tally: ImageTally) -> Record:
         config, names = self.parts.config, rounds[-1]["seconds"]
         seconds = {name: sum(record["seconds"][name] for record in rounds) for name in names}
         return {
@@ -168,8 +185,11 @@ class Federation:
             "fingerprint": config.fingerprint,
             "rounds": len(rounds),
             **summarise(rounds, config.rounds.threshold),
-            **budget,
+            **ready.budget,
             **tally.total(rounds),
+            **({"seen": self.seen} if self.seen.note else {}),
+            **({"generator": ready.stage.cost()} if ready.stage else {}),
+            **({"bytes": bytes_of(rounds, config.partition.clients)} if "bytes" in rounds[0] else {}),
             "seconds": {**seconds, "total": sum(seconds.values())},
         }
 

@@ -124,6 +124,14 @@ def settle(own: Participant, header: Header, _: RecordDict) -> tuple[Header, Arr
     return {"total": own.settle(share, row)}, {}
 
 
+@client.query("generator")
+@answering
+def generator(own: Participant, header: Header, content: RecordDict) -> tuple[Header, Arrays]:
+    """Store the generator that the clients have trained."""
+    own.take_generator(unpacked(content)[1]["file"])
+    return {}, {}
+
+
 @client.query("setup")
 @answering
 def setup(own: Participant, header: Header, content: RecordDict) -> tuple[Header, Arrays]:
@@ -139,7 +147,11 @@ def train(own: Participant, header: Header, content: RecordDict) -> tuple[Header
 
 
 def _work(task: Task, own: Participant, header: Header, content: RecordDict) -> tuple[Header, Arrays]:
-    reply = own.work(task, header["round"], unpacked(content)[1], header["last"], header["keep"])
+    broadcast = unpacked(content)[1]
+    if "generator" in header:
+        reply = own.train_generator(header["round"], broadcast, header["generator"])
+    else:
+        reply = own.work(task, header["round"], broadcast, header["last"], header["keep"])
     if reply is None:
         return {"nothing": True}, {}
     return {"weight": reply.weight, "metrics": reply.metrics}, dict(reply.arrays)

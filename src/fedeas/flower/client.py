@@ -10,16 +10,17 @@ import dataclasses
 import os
 import shutil
 import time
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import nn
+from torch import Tensor, nn
 
-from fedeas.algorithms import Reply, parse_algorithm
+from fedeas.algorithms import FedAvg, Reply, parse_algorithm
 from fedeas.algorithms.base import Arrays
 from fedeas.config.generators import with_weights
 from fedeas.config.run import OWN, RunConfig
@@ -27,11 +28,12 @@ from fedeas.core.arrays import IntArray
 from fedeas.core.devices import chosen_device
 from fedeas.core.digests import json_digest
 from fedeas.core.errors import FedEASError, InputError
-from fedeas.core.files import make_folder
+from fedeas.core.files import make_folder, write_bytes
 from fedeas.core.log import log
 from fedeas.core.own_code import installed
 from fedeas.core.records import read_arrays, read_record, write_arrays, write_record
 from fedeas.core.spec import own_code_in
+from fedeas.core.weight_files import GENERATOR
 from fedeas.data.client import ClientData, Normaliser
 from fedeas.data.dataset import Dataset
 from fedeas.data.one_part import as_in_run, load_own, misleading_label
@@ -39,15 +41,19 @@ from fedeas.data.sources import load_dataset
 from fedeas.federation.checkpoint import load_checkpoint, save_checkpoint
 from fedeas.federation.clients import ready_generator
 from fedeas.federation.engines.base import Task
+from fedeas.federation.gaussian_sums import GaussianSums
+from fedeas.federation.generator_rounds import DiffusionRounds
 from fedeas.federation.identity import own_code_of
 from fedeas.federation.parts import new_model
 from fedeas.federation.split import FederatedData, split_data
 from fedeas.federation.worker import Worker
 from fedeas.flower.node_settings import NodeSettings, TellableError
-from fedeas.flower.privacy import PrivacyLedger, check_fits, protect
+from fedeas.flower.privacy import PrivacyLedger, check_fits, protect, with_noise
 from fedeas.flower.revealed_counts import Disclosures, Share, numbers_of, own_row
 from fedeas.generators.base import plan_addresses
-from fedeas.generators.registry import content_digest, parse_generator
+from fedeas.generators.diffusion.presets import Preset, preset_from
+from fedeas.generators.kinds import Federated, Gaussian
+from fedeas.generators.registry import content_digest, federated_in, parse_generator
 from fedeas.planning.policies import parse_policy
 from fedeas.planning.policies.base import Needs
 
@@ -89,7 +95,7 @@ class Participant:
                 f"num-partitions {node.clients} in its node's config: the run has {config.partition.clients} clients"
             )
         self.client, self.about, self.node = client, about, node
-        self.fingerprint = config.fingerprint
+        self.run, self.fingerprint = config, config.fingerprint
         refuse_foreign_code(config, own_generator=bool(node.generator), own_data=bool(node.data))
         self.folder = node.state / self.fingerprint[:16] / f"client-{client}"
         self._plan = self.folder / "plan.json"
@@ -162,6 +168,10 @@ class Participant:
         node's owner has not chosen.
         """
         generator, chosen = self.config.generator, bool(self.node.generator)
+        if federated_in(self.run.generator) is not None:
+            self._generator_training()
+        if federated_in(generator) is not None:
+            return
         if not chosen:
             self._check_generator_file()
         if self.node.data and parse_generator(generator).is_fitted and not chosen:
@@ -235,6 +245,45 @@ class Participant:
         epsilon = self.ledger.spend(self.fingerprint, round, self.node.privacy)  # noted before the answer leaves
         metrics = {name: value for name, value in reply.metrics.items() if name != "loss"}
         return dataclasses.replace(reply, arrays=arrays, metrics={**metrics, "epsilon": epsilon})
+
+    def _generator_training(self) -> tuple[Federated, GaussianSums | None]:
+        """How the clients train their generator, and its sums if it has some; refused if the owner forbids it."""
+        settings, of = federated_in(self.run.generator), None
+        if settings is None:
+            raise TellableError("the clients of this run train no generator")
+        if isinstance(settings.of, Gaussian):
+            of = GaussianSums(settings.of, self.about.shape, self.about.classes)
+        if self.node.privacy and of is None:
+            raise TellableError(
+                "its node adds noise to its updates, and the clients of this run train a generator without any; "
+                "choose a generator that comes as a file"
+            )
+        if of is not None and not self.node.privacy:
+            self._check_sharing("a federated Gaussian generator")
+        return settings, of
+
+    def train_generator(self, round: int, broadcast: Arrays, recipe: Mapping[str, Any]) -> Reply | None:
+        """The client's part of a round in which the clients train their generator; `recipe` are a preset's fields."""
+        settings, sums = self._generator_training()
+        algorithm: FedAvg
+        if sums is not None:
+            network: nn.Module = nn.Identity()
+            noise = self.node.privacy
+            algorithm = with_noise(sums, noise, self.ledger, self.fingerprint) if noise else sums
+        else:
+            preset, classes = preset_from(recipe), len(self.about.classes)
+            algorithm = DiffusionRounds(settings, preset, classes, self.config.engine.compile)
+            network = _shared_network(preset, self.about.shape, classes, str(self.device))
+        worker = replace(
+            self._worker(Task.SETUP), algorithm=algorithm, model=network, clients={self.client: self.real},
+            seed=settings.seed, total_rounds=settings.rounds,
+        )  # fmt: skip
+        return worker.run(Task.TRAIN, self.client, round, self._on_device(broadcast), {})[0]
+
+    def take_generator(self, content: Tensor) -> None:
+        """Store the file of the generator that the clients have trained."""
+        make_folder(self.folder)
+        write_bytes(self.folder / GENERATOR, content.numpy().tobytes())
 
     def _on_device(self, arrays: Arrays) -> Arrays:
         return {name: tensor.to(self.device) for name, tensor in arrays.items()}
@@ -324,9 +373,13 @@ class Participant:
             raise TellableError(f"its {part} differs from the run's; bring the same files to the node")
 
     def _generate(self, labels: IntArray, index: IntArray) -> NDArray[np.uint8]:
-        if not self.node.generator:
+        trained = self.folder / GENERATOR if federated_in(self.config.generator) else None
+        if trained is not None and not trained.exists():
+            raise TellableError("the generator that the clients have trained is not here; start the run again")
+        if trained is None and not self.node.generator:
             self._check_generator_file()
-        generator = ready_generator(self.config, self.dataset, self.device, self.node.state / "bank")
+        about = self.config, self.dataset, self.device, self.node.state / "bank"
+        generator = ready_generator(*about, trained=trained)
         return generator.sample(labels, index)
 
 
@@ -334,6 +387,12 @@ class Participant:
 def _shared_split(config: RunConfig) -> FederatedData:
     """The run's dataset, split; the simulated clients of a process share it."""
     return split_data(config, load_dataset(config.data.dataset, config.data.root))
+
+
+@lru_cache(maxsize=1)
+def _shared_network(preset: Preset, shape: tuple[int, int, int], classes: int, device: str) -> nn.Module:
+    """The network of a generator, in which the clients of a process train one after the other."""
+    return preset.network.build(shape, classes).to(device)
 
 
 @lru_cache(maxsize=1)

@@ -135,6 +135,18 @@ class FlowerEngine(Engine):
         self._check_enough(len(answers), len(plans), 1.0, "settle", NotReadyError)
         return [answers[client] for client in headers]
 
+    def for_generator(self, recipe: Header) -> FlowerEngine:
+        """The engine for the rounds in which clients train their generator; `recipe` has what the config lacks."""
+        header = {**self.header, "generator": recipe}
+        return replace(self, header=header, count=ClientCount(), accepted={}, kept={}, absences={})
+
+    def give_generator(self, file: Path, clients: Sequence[int]) -> None:
+        """Send the trained generator to these clients; each must have it before it trains."""
+        content = Parcel.of({"file": torch.frombuffer(bytearray(file.read_bytes()), dtype=torch.uint8)})
+        headers: dict[int, Header] = {client: {} for client in clients}
+        came = self._ask_clients("query.generator", headers, content, lambda client, _, __: client)
+        self._check_enough(len(came), len(clients), 1.0, "generator")
+
     def map(self, task: Task, broadcast: Arrays, clients: Sequence[int], round: int) -> list[Reply]:
         """Send the task to these clients; return the usable replies in the order of client ids."""
         self._meet_newcomers(anew=False, again_after=math.inf, timeout=self.settings.timeout)

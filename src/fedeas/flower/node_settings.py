@@ -15,7 +15,8 @@ STATE = "FEDEAS_STATE"
 """Environment variable: folder of the clients' files, unless the node's config has a ``state-dir``."""
 
 TEXTS = ("data", "data-root", "generator", "generator-file", "device")
-PRIVACY = {"dp-clip": "clip", "dp-noise": "noise", "dp-delta": "delta", "dp-epsilon": "limit"}
+PRIVACY = {"dp-clip": "clip", "dp-noise": "noise", "dp-delta": "delta", "dp-epsilon": "limit",
+           "dp-sums-clip": "sums_clip", "dp-sums-epsilon": "sums_epsilon"}  # fmt: skip
 NAMES = ("partition-id", "num-partitions", "state-dir", *TEXTS, "policies", "share-counts", *PRIVACY)
 
 Scalar = str | int | float | bool
@@ -34,12 +35,15 @@ class Privacy:
         noise: deviation of the noise, in units of `clip`.
         delta: the probability with which epsilon may not hold.
         limit: the epsilon beyond which the node answers no more.
+        sums_clip, sums_epsilon: largest norm of an image's scores in sums for a Gaussian generator, and their epsilon.
     """
 
     clip: float
     noise: float
     delta: float = 1e-5
     limit: float = math.inf
+    sums_clip: float = 0.0
+    sums_epsilon: float = 0.0
 
 
 @dataclass(frozen=True)

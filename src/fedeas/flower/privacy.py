@@ -12,6 +12,7 @@ import math
 import warnings
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -26,7 +27,9 @@ from fedeas.core.extras import extra_for
 from fedeas.core.locks import locked
 from fedeas.core.log import log
 from fedeas.core.records import Journal
+from fedeas.federation.gaussian_sums import GaussianSums
 from fedeas.flower.node_settings import Privacy, TellableError
+from fedeas.generators.class_sums import SumNoise
 
 REMEDY = "move it away only together with the data: without it, earlier answers are forgotten"
 STATISTICS = ("running_mean", "running_var")
@@ -110,6 +113,31 @@ class PrivacyLedger:
         noises = Counter(float(line["noise"]) for line in self._answers.read())
         noises[privacy.noise] += more
         return epsilon_of(noises, privacy.delta)
+
+
+def with_noise(algorithm: GaussianSums, privacy: Privacy, ledger: PrivacyLedger, run: str) -> GaussianSums:
+    """The algorithm with the noise that the node's owner chose for its sums; noted before they leave the node.
+
+    The ledger is for updates, where sensitivity is 2 C; here it is one unit of noise, which is noted twice as large.
+    """
+    if not (privacy.sums_clip and privacy.sums_epsilon):
+        raise TellableError("its node adds noise, and to sums of images, too; set dp-sums-clip and dp-sums-epsilon")
+    noise = SumNoise(privacy.sums_clip, noise_for(privacy.sums_epsilon, privacy.delta))
+    ledger.spend(run, 0, replace(privacy, clip=noise.clip, noise=2 * noise.noise))
+    return replace(algorithm, noise=noise)
+
+
+def noise_for(epsilon: float, delta: float) -> float:
+    """The deviation of the noise, in units of the sensitivity, with which one answer has at most this epsilon."""
+    with extra_for("differential privacy", "privacy"):
+        from opacus.accountants.utils import get_noise_multiplier
+    aim = {"target_epsilon": epsilon, "target_delta": delta, "epsilon_tolerance": epsilon / 1000}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        try:
+            return float(get_noise_multiplier(**aim, sample_rate=1.0, steps=1, alphas=ORDERS))
+        except ValueError:
+            raise TellableError(f"no noise has an epsilon of {epsilon:g}; raise its node's dp-sums-epsilon") from None
 
 
 def epsilon_of(answers: Mapping[float, int], delta: float) -> float:

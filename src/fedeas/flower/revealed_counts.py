@@ -17,8 +17,7 @@ from fedeas.core.log import log
 from fedeas.core.records import Journal
 from fedeas.flower.node_settings import TellableError
 from fedeas.planning.counts import LabelCounts
-from fedeas.planning.policies.base import Policy, spread_evenly
-from fedeas.planning.policies.baselines import Spread, no_absent_class
+from fedeas.planning.policies.base import Policy, Spread, spread_evenly
 
 
 @dataclass(frozen=True)
@@ -51,12 +50,11 @@ def numbers_of(policy: Policy, row: IntArray) -> Numbers:
 
 def shares(policy: Policy, revealed: Sequence[Numbers]) -> list[Share]:
     """The share of each client, from the numbers of all clients, in their order."""
-    budget = _spread(policy).budget
-    total = sum(each.total for each in revealed) if isinstance(budget, Policy) else int(budget)
+    spread = _spread(policy)
+    total = sum(each.total for each in revealed) if isinstance(spread.budget, Policy) else int(spread.budget)
     before = np.cumsum([0, *(each.filled for each in revealed)]).tolist()
     filled = before.pop()
-    if total and not filled:
-        raise no_absent_class(total)
+    spread.check_pairs(total, filled)
     return [Share(total, filled, each) for each in before]
 
 

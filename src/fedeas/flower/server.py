@@ -8,10 +8,14 @@ from dataclasses import asdict
 import numpy as np
 from flwr.serverapp import Grid
 
+from fedeas.config.run import OWN
 from fedeas.core.arrays import IntArray
 from fedeas.core.errors import InputError
 from fedeas.core.log import log
+from fedeas.core.provenance import Answer
 from fedeas.federation.clients import ReadyClients, budget_record
+from fedeas.federation.generator_rounds import DiffusionRounds
+from fedeas.federation.generator_stage import GeneratorStage, OnStage
 from fedeas.federation.parts import Parts
 from fedeas.federation.pool_size import check_pool_size
 from fedeas.flower.client import About
@@ -40,9 +44,11 @@ class FlowerClients:
             raise InputError(f"{missing}; add one with `python -m deploy.flower register`, or lower partition.clients")
         self.policy = parse_policy(parts.config.policy)
 
-    def start(self, run: Run, done: Sequence[Record]) -> ReadyClients:
-        """Wait for the clients and send each its part of the plan."""
+    def start(self, run: Run, done: Sequence[Record], on_stage: OnStage | None = None) -> ReadyClients | None:
+        """Wait for the clients, send each its part of the plan, and let them train their generator if they do that."""
         config = self.parts.config
+        # What nodes have of their own is unknown, so that another run cannot know that it is the same.
+        stage = GeneratorStage.of(self.parts, run.path if config.partition.scheme == OWN else run.path.parent)
         about = asdict(About.of(self.parts.data.dataset))
         header = {"config": config.model_dump(mode="json"), "about": about}
         last = {client: record["round"] - 1 for record in done for client in trained(record)}
@@ -65,7 +71,17 @@ class FlowerClients:
             total, real = int(generated.sum()), int(sizes.sum())
             # Without the clients' counts, the imbalance that the budget removes is unknown.
             budget = {"total": total, "imbalance_removed": None, "synthetic_share": total / (total + real)}
-        return ReadyClients(engine, sizes, generated, budget)
+        if any(introduction.get("own_generator") for introduction in told):
+            budget["seen"] = Answer.UNKNOWN  # of what these were made from
+        if stage is None or not generated.any():
+            return ReadyClients(engine, sizes, generated, budget)
+        recipe = asdict(stage.algorithm.preset) if isinstance(stage.algorithm, DiffusionRounds) else {}
+        weights = stage.train(lambda: engine.for_generator(recipe), sizes, on_stage)
+        if weights is None:
+            return None
+        own = {client for client, introduction in enumerate(told) if introduction.get("own_generator")}
+        engine.give_generator(weights, sorted(set(np.flatnonzero(generated).tolist()) - own))
+        return ReadyClients(engine, sizes, generated, budget, stage=stage)
 
     def _settle_by_counts(self, engine: FlowerEngine, run: Run, told: Sequence[Header]) -> tuple[IntArray, Record]:
         """Compute the plan from the label counts of all clients, and send each its row.

@@ -173,12 +173,17 @@ def checked_training(
     classes, _ = checked_address(labels, np.arange(len(images)), num_classes)
     if names is not None and len(names) != num_classes:
         raise InputError(f"{len(names)} class names for {num_classes} classes; give one for each")
-    empty = np.bincount(classes, minlength=num_classes) == 0
+    check_full(np.bincount(classes, minlength=num_classes), names)
+    return classes
+
+
+def check_full(counts: IntArray, names: Sequence[str] | None = None) -> None:
+    """Refuse a class without images."""
+    empty = counts < 1
     if empty.any():
         first = int(empty.argmax())
         name = str(first) if names is None else f"{first} ({names[first]})"
         raise InputError(f"class {name} has no images; give at least one of each class")
-    return classes
 
 
 def address_noise(labels: IntArray, index: IntArray, count: int) -> FloatArray:

@@ -1,13 +1,14 @@
-"""A generator with one Gaussian for each class in a shared PCA space; fitted in seconds, without a GPU."""
+"""A generator with one Gaussian for each class in a shared space of few dimensions, fitted in seconds without a GPU."""
 
 from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -17,7 +18,8 @@ from fedeas.core.errors import InputError
 from fedeas.core.files import PathLike
 from fedeas.core.provenance import NOT_KNOWN, Seen, seen_in
 from fedeas.core.tensor_files import read_tensors, write_tensors
-from fedeas.generators.base import Images, Shape, address_noise, checked_address, checked_training, shape_of
+from fedeas.generators.base import Images, Shape, address_noise, check_full, checked_address, checked_training, shape_of
+from fedeas.generators.class_sums import BASIS_STEPS, CENTRE, SCORE_STEPS, class_sums, cosine_basis, moments_of
 
 FORMAT = "fedeas-gaussian-1"
 """Version of file format and sampler; part of the fingerprint."""
@@ -26,8 +28,6 @@ FORMAT = "fedeas-gaussian-1"
 # noise, roots, scores and basis are whole multiples of 1 / steps, so sums of their products are multiples of 2**-20
 # and 2**-26, far below 2**27, and float64 holds them exactly. So the order of summation does not matter.
 ROOT_STEPS = 2**8
-SCORE_STEPS = 2**6
-BASIS_STEPS = 2**20
 
 TENSORS = ("mean", "basis", "class_means", "roots")
 
@@ -36,14 +36,14 @@ FIT_BLOCK = 1024  # images at a time
 
 @dataclass(frozen=True, eq=False)
 class GaussianGenerator:
-    """Images x = mean + (m_c + R_c z) V: PCA basis V, class mean m_c, root R_c of the class covariance, noise z.
+    """Images x = mean + (m_c + R_c z) V: basis V, class mean m_c, root R_c of the class covariance, noise z.
 
-    Make one with `fit` or `load`, which round the arrays to their steps.
+    Make one with `fit`, `of_sums` or `load`, which round the arrays to their steps.
     """
 
     shape: Shape
     mean: FloatArray = field(repr=False)
-    """Of all training images, by pixel."""
+    """Of all training images, by pixel; with the fixed basis the same for every pixel."""
     basis: FloatArray = field(repr=False)
     """V, components x pixels."""
     class_means: FloatArray = field(repr=False)
@@ -67,16 +67,19 @@ class GaussianGenerator:
         shrinkage: float = 0.1,
         class_names: Sequence[str] | None = None,
         dataset: str = "",
+        basis: Literal["pca", "dct"] = "pca",
     ) -> GaussianGenerator:
         """Fit to training images, uint8 (N, channels, height, width), with at least one of every class.
 
         Args:
             images, labels, num_classes: the images, and their labels from 0 to `num_classes` - 1.
-            components: directions of largest variance that are kept.
+            components: dimensions of the basis.
             shrinkage: least weight of the pooled covariance in that of a class; 1 gives all classes the same. For
                 classes with few images the weight is larger.
             class_names: for messages, and kept with the generator.
             dataset: the name of these images, for the description.
+            basis: ``pca``, the directions of largest variance of these images, or ``dct``, the cosines with the fewest
+                waves, which need no images: clients can add their sums, as `of_sums` takes them.
         """
         names = None if class_names is None else tuple(map(str, class_names))
         classes = checked_training(images, labels, num_classes, names)
@@ -85,18 +88,40 @@ class GaussianGenerator:
             raise InputError(f"components must be between 1 and the {rows.shape[1]} pixels, not {components}")
         if not 0 <= shrinkage <= 1:
             raise InputError(f"shrinkage must be between 0 and 1, not {shrinkage}")
-        mean, basis = _principal_components(rows, components)
-        class_means, covariances = _class_moments(_projected(rows, mean, basis), classes, num_classes, shrinkage)
+        if basis not in ("pca", "dct"):
+            raise InputError(f"basis must be pca or dct, not {basis!r}")
+        if basis == "dct":
+            sums = class_sums(images, classes, num_classes, components)
+            return replace(cls.of_sums(sums, shape_of(images), components, shrinkage, names), dataset=dataset)
+        mean, directions = _principal_components(rows, components)
+        class_means, covariances = _class_moments(_projected(rows, mean, directions), classes, num_classes, shrinkage)
         return cls(
             shape_of(images),
             _in_steps(mean, SCORE_STEPS),
-            _in_steps(basis, BASIS_STEPS),
+            _in_steps(directions, BASIS_STEPS),
             _in_steps(class_means, SCORE_STEPS),
             _in_steps(_roots(covariances), ROOT_STEPS),
             float(shrinkage),
             names,
             dataset,
         )
+
+    @classmethod
+    def of_sums(
+        cls, sums: IntArray, shape: Shape, components: int, shrinkage: float = 0.1, names: tuple[str, ...] | None = None
+    ) -> GaussianGenerator:
+        """The generator of `class_sums`, of one set of images or added over many.
+
+        Noise in them cannot make means and covariances that no images of this shape have, such as indefinite ones.
+        """
+        check_full(sums[:, 0], names)
+        counts, totals, products = moments_of(sums, components)
+        means, largest = totals / counts[:, None], CENTRE * math.sqrt(math.prod(shape))
+        covariances = _shrunk(products - means[:, :, None] * totals[:, None, :], counts, shrinkage)
+        class_means = _in_steps(np.clip(means, -largest, largest), SCORE_STEPS)
+        roots = _in_steps(_roots(covariances, largest), ROOT_STEPS)
+        mean, basis = frozen(np.full(math.prod(shape), CENTRE)), frozen(cosine_basis(shape, components))
+        return cls(shape, mean, basis, class_means, roots, float(shrinkage), names)
 
     @property
     def num_classes(self) -> int:
@@ -105,7 +130,7 @@ class GaussianGenerator:
 
     @property
     def components(self) -> int:
-        """Number of PCA directions."""
+        """Dimensions of the basis."""
         return len(self.basis)
 
     @property
@@ -198,23 +223,28 @@ def _projected(rows: Images, mean: FloatArray, basis: FloatArray) -> FloatArray:
 def _class_moments(
     scores: FloatArray, classes: IntArray, num_classes: int, shrinkage: float
 ) -> tuple[FloatArray, FloatArray]:
-    """Means and shrunk covariances: a class with f degrees of freedom in d components has weight f / (f + d) at most.
-
-    This equals a prior of d observations of the pooled covariance.
-    """
+    """Means and shrunk covariances."""
     members = [scores[classes == label] for label in range(num_classes)]
     means = np.stack([own.mean(axis=0) for own in members])
     scatters = np.stack([(own - mean).T @ (own - mean) for own, mean in zip(members, means, strict=True)])
-    freedom = np.array([len(own) - 1.0 for own in members])[:, None, None]
+    return means, _shrunk(scatters, np.array([len(own) for own in members]), shrinkage)
+
+
+def _shrunk(scatters: FloatArray, counts: IntArray, shrinkage: float) -> FloatArray:
+    """Covariances of classes: one with f degrees of freedom in d components has weight f / (f + d) at most.
+
+    This equals a prior of d observations of the pooled covariance.
+    """
+    freedom = (counts - 1.0)[:, None, None]
     pooled = scatters.sum(axis=0) / max(freedom.sum(), 1.0)
-    weight = (1 - shrinkage) * freedom / (freedom + scores.shape[1])
-    return means, weight * scatters / np.maximum(freedom, 1.0) + (1 - weight) * pooled
+    weight = (1 - shrinkage) * freedom / (freedom + scatters.shape[1])
+    return np.asarray(weight * scatters / np.maximum(freedom, 1.0) + (1 - weight) * pooled)
 
 
-def _roots(covariances: FloatArray) -> FloatArray:
-    """Symmetric square roots: unlike Cholesky factors they exist for singular covariances too."""
+def _roots(covariances: FloatArray, largest: float = math.inf) -> FloatArray:
+    """Symmetric square roots, of eigenvalues up to `largest`: unlike Cholesky factors they exist if some are zero."""
     values, vectors = np.linalg.eigh(covariances)
-    return np.asarray((vectors * np.sqrt(np.maximum(values, 0))[:, None, :]) @ vectors.transpose(0, 2, 1))
+    return np.asarray((vectors * np.sqrt(np.clip(values, 0, largest**2))[:, None, :]) @ vectors.transpose(0, 2, 1))
 
 
 def _in_steps(values: FloatArray, steps: int) -> FloatArray:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import fedeas.config.generators as fields
 from fedeas.core.arrays import IntArray
 from fedeas.core.digests import json_digest
 from fedeas.core.errors import InputError
 from fedeas.core.own_code import imported_code
-from fedeas.core.provenance import check_clean, unknown_to_be_clean, which_images
+from fedeas.core.provenance import NOT_KNOWN, Answer, DatasetParts, Seen, check_start, seen_by
 from fedeas.core.sentences import first_of
 from fedeas.core.weight_files import description, folder_digest, generator_weights, name_of_dataset, weights_digest
 from fedeas.generators.base import Generator, Shape, checked_shape
@@ -20,11 +20,14 @@ from fedeas.generators.pools import HeldOutImages, SharedPool
 from fedeas.generators.settings import Form, GeneratorContext, GeneratorSettings
 
 if TYPE_CHECKING:
+    from fedeas.generators.diffusion.presets import Preset
     from fedeas.generators.diffusion.weights import Weights
 
 
 class Gaussian(fields.Gaussian, GeneratorSettings):
     """Makes a `GaussianGenerator`."""
+
+    remedy = "fit it to training images alone"
 
     @property
     def is_fitted(self) -> bool:
@@ -51,11 +54,10 @@ class Gaussian(fields.Gaussian, GeneratorSettings):
         from fedeas.generators.gaussian import GaussianGenerator
 
         if self.weights:
-            if context.protocol == "clean":
-                check_clean(generator_weights(self.weights), context.dataset, "fit it to training images alone")
+            self.seen(DatasetParts(context.dataset), context.protocol)
             return self._loaded(context.dataset, context.classes, context.shape)
         data = context.images, context.labels, len(context.classes)
-        return GaussianGenerator.fit(*data, self.components, self.shrinkage, dataset=context.dataset)
+        return GaussianGenerator.fit(*data, self.components, self.shrinkage, dataset=context.dataset, basis=self.basis)
 
     def _loaded(self, dataset: str, classes: tuple[str, ...], shape: Shape) -> Generator:
         from fedeas.generators.gaussian import GaussianGenerator
@@ -78,16 +80,17 @@ class Gaussian(fields.Gaussian, GeneratorSettings):
         """A hash of the file's tensors, if there is a file."""
         return {"weights": weights_digest(generator_weights(self.weights))} if self.weights else {}
 
-    def unknown(self, dataset: str, protocol: str = "clean") -> tuple[str, ...]:
-        """Which images a file was fitted to, if it does not say."""
-        if not self.weights or protocol != "clean":
-            return ()
-        return unknown_to_be_clean(generator_weights(self.weights), dataset)
+    def records(self, dataset: str) -> dict[str, Seen]:
+        """Which images a file was fitted to."""
+        path = generator_weights(self.weights) if self.weights else None
+        return {str(path): seen_by(path)} if path else {}
 
 
 @dataclass(frozen=True)
 class Diffusion(fields.Diffusion, GeneratorSettings):
     """Makes a `DiffusionGenerator`."""
+
+    remedy = "train it with `fedeas generator train --protocol clean`"
 
     def needs_data(self) -> str:
         """Without weights, it needs the name of the dataset."""
@@ -110,9 +113,7 @@ class Diffusion(fields.Diffusion, GeneratorSettings):
         from fedeas.generators.diffusion.sampling import DiffusionGenerator
 
         weights = self._loaded(context.dataset, context.classes, context.shape)
-        if context.protocol == "clean":
-            file, remedy = generator_weights(self._place(context.dataset)), "`fedeas generator train --protocol clean`"
-            check_clean(file, context.dataset, f"train it with {remedy}")
+        self.seen(DatasetParts(context.dataset), context.protocol)
         return DiffusionGenerator(
             weights, solver=self.solver, steps=self.steps, guidance=self.guidance, precision=self.precision,
             device=context.device, compiled=self.compiled,
@@ -137,9 +138,10 @@ class Diffusion(fields.Diffusion, GeneratorSettings):
         path = generator_weights(self._place(dataset))
         return {"weights": weights_digest(path), "settings": _settings(path, "network", "shape", "sampler")}
 
-    def unknown(self, dataset: str, protocol: str = "clean") -> tuple[str, ...]:
-        """Which images the weights have seen, if their file does not say."""
-        return unknown_to_be_clean(generator_weights(self._place(dataset)), dataset) if protocol == "clean" else ()
+    def records(self, dataset: str) -> dict[str, Seen]:
+        """Which images the weights have seen."""
+        path = generator_weights(self._place(dataset))
+        return {str(path): seen_by(path)}
 
     def _place(self, dataset: str) -> str:
         return self.weights or name_of_dataset(dataset)
@@ -165,10 +167,14 @@ class SdTurbo(fields.SdTurbo, GeneratorSettings):
         """A hash of the folder's files; empty for a model on the Hub."""
         return {"model": folder_digest(self.model)} if self._is_local else {}
 
+    def records(self, dataset: str) -> dict[str, Seen]:
+        """Nobody knows which images the model was trained on."""
+        return {self.model: NOT_KNOWN}
+
     def unknown(self, dataset: str, protocol: str = "clean") -> tuple[str, ...]:
         """The revision of a model on the Hub, and the images that the model was trained on."""
         revision = () if self._is_local else (f"{self.model}: the revision that the hub serves",)
-        return (*revision, *_images_seen(self.model, protocol))
+        return (*revision, *super().unknown(dataset, protocol))
 
     @property
     def _is_local(self) -> bool:
@@ -198,9 +204,13 @@ class WrapperSettings(fields.Wrapper, GeneratorSettings):
         """That of the other generator, with "of" before each name."""
         return {f"of {name}": value for name, value in self.of.content(dataset).items()}
 
+    def seen(self, data: DatasetParts, protocol: str = "clean") -> Answer:
+        """The worse answer of its own and that of the other generator."""
+        return Answer.worst([super().seen(data, protocol), self.of.seen(data, protocol)])
+
     def unknown(self, dataset: str, protocol: str = "clean") -> tuple[str, ...]:
-        """That of the other generator."""
-        return self.of.unknown(dataset, protocol)
+        """That of the other generator, and its own."""
+        return (*self.of.unknown(dataset, protocol), *super().unknown(dataset, protocol))
 
     def check_fits(self, dataset: str, classes: tuple[str, ...], shape: Shape) -> None:
         """Refuse a file of the other generator that does not fit."""
@@ -214,6 +224,8 @@ class WrapperSettings(fields.Wrapper, GeneratorSettings):
 @dataclass(frozen=True)
 class ClassifierFiltered(WrapperSettings, fields.ClassifierFiltered):
     """Makes a `Filtered`."""
+
+    remedy = "leave it out, and one is trained on the training part"
 
     @property
     def is_fitted(self) -> bool:
@@ -231,9 +243,8 @@ class ClassifierFiltered(WrapperSettings, fields.ClassifierFiltered):
         from fedeas.generators.filtered import Filtered
         from fedeas.generators.quality.classifier import Classifier, kept_classifier
 
-        if self.classifier and context.protocol == "clean":
-            check_clean(self.classifier, context.dataset, "leave it out, and one is trained on the training part")
         if self.classifier:
+            self.seen(DatasetParts(context.dataset), context.protocol)
             judge = Classifier.load(self.classifier, context.device)
         else:
             data = context.images, context.labels, len(context.classes)
@@ -248,11 +259,9 @@ class ClassifierFiltered(WrapperSettings, fields.ClassifierFiltered):
             content |= {"classifier": weights_digest(self.classifier), "classifier settings": settings}
         return content
 
-    def unknown(self, dataset: str, protocol: str = "clean") -> tuple[str, ...]:
-        """That of the other generator, and which images the classifier has seen, if its file does not say."""
-        asked = self.classifier and protocol == "clean"
-        judge = unknown_to_be_clean(self.classifier, dataset) if asked else ()
-        return (*super().unknown(dataset, protocol), *judge)
+    def records(self, dataset: str) -> dict[str, Seen]:
+        """Which images the classifier has seen, if one is named."""
+        return {self.classifier: seen_by(self.classifier)} if self.classifier else {}
 
 
 @dataclass(frozen=True)
@@ -271,6 +280,74 @@ class Shared(WrapperSettings, fields.Shared):
     def ready(self, context: GeneratorContext) -> Generator:
         """Make the other generator, and the pool around it."""
         return SharedPool(self.of.ready(context), self.each)
+
+
+@dataclass(frozen=True)
+class Federated(WrapperSettings, fields.Federated):
+    """Makes a `DiffusionGenerator` or a `GaussianGenerator` from the weights that a run's clients have trained."""
+
+    @property
+    def is_fitted(self) -> bool:
+        """It is not: the images stay with the clients."""
+        return False
+
+    def needs_data(self) -> str:
+        """It needs the clients of a run."""
+        return "federated trains with the clients of a run; give the weights of `fedeas generator train --federated`"
+
+    def known_form(self) -> Form | None:
+        """It makes what the clients have."""
+        return None
+
+    def ready(self, context: GeneratorContext) -> Generator:
+        """Load what the clients have trained, from a start that `seen` has checked."""
+        if context.trained is None:
+            raise InputError(self.needs_data())
+        weights, context = str(context.trained), replace(context, protocol="")
+        of = replace(self.of, weights=weights) if isinstance(self.of, Diffusion) else Gaussian(weights=weights)
+        return of.ready(context)
+
+    def content(self, dataset: str) -> dict[str, str]:
+        """Hashes of the start's tensors and of its network."""
+        if not self.start:
+            return {}
+        path = generator_weights(self.start)
+        return {"start": weights_digest(path), "start settings": _settings(path, "network", "shape", "class_names")}
+
+    def records(self, dataset: str) -> dict[str, Seen]:
+        """Which images the start has seen."""
+        return {self.start: seen_by(generator_weights(self.start))} if self.start else {}
+
+    def seen(self, data: DatasetParts, protocol: str = "clean") -> Answer:
+        """Whether the start has seen images of the run's clients or test part, under any protocol."""
+        return check_start(self.start, data, self.allow_seen) if self.start else Answer.CLEAN
+
+    def unknown(self, dataset: str, protocol: str = "clean") -> tuple[str, ...]:
+        """Which images the start has seen, if its file does not say."""
+        return GeneratorSettings.unknown(self, dataset, protocol)
+
+    def check_fits(self, dataset: str, classes: tuple[str, ...], shape: Shape) -> None:
+        """Refuse a start for images of another shape."""
+        self.recipe(shape)
+
+    def recipe(self, shape: Shape) -> tuple[Preset, Weights | None]:
+        """Network and recipe for images of this shape, and the weights to start from."""
+        from fedeas.generators.diffusion.presets import preset, suited_to_clients
+        from fedeas.generators.diffusion.weights import Weights
+
+        start = Weights.load(self.start) if self.start else None
+        chosen = preset(self.preset or suited_to_clients(shape))
+        if start is not None and not self.preset:
+            sampler: dict[str, Any] = {"solver": start.solver, "steps": start.steps, "guidance": start.guidance}
+            chosen = replace(chosen, network=start.network, **sampler)
+        if start is not None and (start.shape, start.network) != (shape, chosen.network):
+            made, wanted = (" x ".join(map(str, one)) for one in (start.shape, shape))
+            raise InputError(
+                f"federated(start={self.start}): it makes images of {made} and the run has {wanted}, "
+                f"or its network is not of preset {self.preset or 'its own'}; leave start or preset out"
+            )
+        warm_up = min(100, self.rounds * self.steps // 10)
+        return replace(chosen, batch=self.batch, lr=self.lr, warm_up=warm_up), start
 
 
 class HeldOut(fields.HeldOut, GeneratorSettings):
@@ -305,14 +382,13 @@ class Python(fields.Python, GeneratorSettings):
         """Its own fingerprint, or the source of its module."""
         return {"code": custom_content(self.code)}
 
+    def records(self, dataset: str) -> dict[str, Seen]:
+        """Nobody knows which images it was made from."""
+        return {self.code: NOT_KNOWN}
+
     def unknown(self, dataset: str, protocol: str = "clean") -> tuple[str, ...]:
         """Other code and files that it depends on, and the images that it was trained on."""
-        return (imported_code(self.code), *_images_seen(self.code, protocol))
-
-
-def _images_seen(place: str, protocol: str) -> tuple[str, ...]:
-    """A sentence on the images that were seen; only the clean protocol needs it."""
-    return (which_images(place),) if protocol == "clean" else ()
+        return (imported_code(self.code), *super().unknown(dataset, protocol))
 
 
 def _settings(path: Path, *names: str) -> str:

@@ -15,11 +15,13 @@ from fedeas.generators.custom import wrap_callable
 from fedeas.generators.kinds import (
     ClassifierFiltered,
     Diffusion,
+    Federated,
     Gaussian,
     HeldOut,
     Python,
     SdTurbo,
     Shared,
+    WrapperSettings,
 )
 from fedeas.generators.settings import GeneratorContext, GeneratorSettings
 
@@ -27,7 +29,7 @@ AnyGenerator = Generator | str | Callable[[IntArray, IntArray], Any]
 """A generator, its spec, or a function from labels and indices to uint8 images."""
 
 GENERATORS: dict[str, type[GeneratorSettings]] = {
-    kind.name(): kind for kind in (Gaussian, Diffusion, SdTurbo, ClassifierFiltered, Shared, HeldOut)
+    kind.name(): kind for kind in (Gaussian, Diffusion, SdTurbo, ClassifierFiltered, Shared, HeldOut, Federated)
 }
 
 
@@ -38,6 +40,18 @@ def parse_generator(text: str) -> GeneratorSettings:
     Gaussian(components=16, shrinkage=0.1, weights='')
     """
     return read_generator(text, GENERATORS, Python)
+
+
+def federated_in(text: str) -> Federated | None:
+    """The generator that clients must train first, also inside another one; None if there is none.
+
+    >>> federated_in("shared(of=federated(rounds=9))").rounds
+    9
+    """
+    settings = parse_generator(text)
+    while isinstance(settings, WrapperSettings) and not isinstance(settings, Federated):
+        settings = settings.of
+    return settings if isinstance(settings, Federated) else None
 
 
 def generator_from(given: AnyGenerator, context: Callable[[], GeneratorContext]) -> Generator:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from fedeas.config.generators import GeneratorFields
 from fedeas.core.arrays import IntArray
+from fedeas.core.provenance import ALL_PARTS, PARTS, TEST, Answer, DatasetParts, Seen, check_clean, which_images
 from fedeas.generators.base import Generator, Shape, shape_of
 
 Form = tuple[tuple[str, ...], Shape]
@@ -31,6 +32,8 @@ class GeneratorContext:
     """Images and labels of the training part that no client gets."""
     plan: IntArray | None = None
     """How many images each client gets of each class; None if only one client's part is known."""
+    trained: Path | None = None
+    """The generator that the run's clients have trained."""
     bank: Path | None = None
     """Folder of the run's image bank, where a classifier that is trained for the generator is kept, too."""
 
@@ -47,6 +50,9 @@ class GeneratorContext:
 
 class GeneratorSettings(GeneratorFields):
     """A generator before it is fitted or loaded."""
+
+    remedy = "choose other weights"
+    """What to do if the weights have seen test images."""
 
     @property
     def is_fitted(self) -> bool:
@@ -69,9 +75,23 @@ class GeneratorSettings(GeneratorFields):
         """Hashes of files that determine the images; none if these follow from the fields and the dataset."""
         return {}
 
+    def records(self, dataset: str) -> dict[str, Seen]:
+        """Training data of its weights, by their place; none if it comes without weights."""
+        return {}
+
+    def seen(self, data: DatasetParts, protocol: str = "clean") -> Answer:
+        """Whether it was made from images that a run on these data tests on; the clean protocol refuses that."""
+        records, tested = self.records(data.name), TEST if protocol == "clean" else ALL_PARTS
+        for place in records if protocol == "clean" else ():
+            check_clean(place, records[place], data, self.remedy)
+        fitted = [Seen(data.name, PARTS["clean"])] if self.is_fitted else []
+        return Answer.worst(each.answer(data, tested) for each in (*fitted, *records.values()))
+
     def unknown(self, dataset: str, protocol: str = "clean") -> tuple[str, ...]:
         """What affects the images, or was seen in training, but cannot be known; one sentence each."""
-        return ()
+        records = self.records(dataset) if protocol == "clean" else {}
+        answers = {place: record.answer(DatasetParts(dataset), TEST) for place, record in records.items()}
+        return tuple(which_images(place) for place, answer in answers.items() if answer is Answer.UNKNOWN)
 
     def check_fits(self, dataset: str, classes: tuple[str, ...], shape: Shape) -> None:
         """Nothing to check if no file says which classes the generator makes."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 
 from fedeas.core.errors import InputError
-from fedeas.core.provenance import NOT_KNOWN, Seen, check_clean, seen_by, unknown_to_be_clean, which_images
+from fedeas.core.provenance import NOT_KNOWN, TEST, Answer, DatasetParts, Seen, check_clean, seen_by, which_images
 from fedeas.core.tensor_files import digest_of_tensors
 from fedeas.core.weight_files import TORCHVISION, model_weights, weights_digest
 
@@ -40,8 +40,9 @@ def check_clean_start(place: str, dataset: str) -> tuple[str, ...]:
     path = model_weights(place)
     if path is None:
         return ()
-    check_clean(path, dataset, "choose other model.weights, or none")
-    return unknown_to_be_clean(path, dataset)
+    seen, data = seen_by(path), DatasetParts(dataset)
+    check_clean(path, seen, data, "choose other model.weights, or none")
+    return (which_images(path),) if seen.answer(data, TEST) is Answer.UNKNOWN else ()
 
 
 def start_seen(place: str) -> Seen | None:

@@ -7,22 +7,21 @@ beta whose steps are known exactly. `beta_path` lists them.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 
-from fedeas.core.arrays import FloatArray, IntArray
+from fedeas.core.arrays import FloatArray, IntArray, for_row_blocks
 from fedeas.core.errors import InputError
 from fedeas.core.spec import number
 from fedeas.planning import scores
-from fedeas.planning.beta_curve import BetaCurve
-from fedeas.planning.counts import LabelCounts, Table, as_counts
+from fedeas.planning.counts import MAX_SQUARED, LabelCounts, Table, as_counts
 from fedeas.planning.policies import FedEAS, FullBalance
 from fedeas.planning.policies.base import MAX_BUDGET, TOO_MUCH
-from fedeas.planning.policies.fedeas import ROUNDING_SLACK
+from fedeas.planning.policies.fedeas import MAX_LEVEL, ROUNDING_SLACK
 from fedeas.planning.policies.prices import bisect_price
-from fedeas.planning.validation import MAX_SQUARED
 
 MIN_REMOVED, MAX_SHARE = 0.5, 0.25  # the paper's two conditions on beta
 
@@ -83,6 +82,159 @@ class BetaInterval:
         return middle
 
 
+class BetaCurve:
+    """Total and share of the imbalance removed as functions of beta, without plans; `policy.beta` is not used.
+
+    The counts of each client are sorted once. With their running sums, what FedEAS generates at a beta follows from the
+    number of classes that each client fills.
+
+    >>> curve = BetaCurve(FedEAS(), LabelCounts([[100, 2, 0], [40, 40, 40]]))
+    >>> curve.at(4.0)[0] == curve.total(4.0) == FedEAS(beta=4).allocate(curve.counts).total
+    True
+    """
+
+    def __init__(self, policy: FedEAS, counts: LabelCounts) -> None:
+        self.policy, self.counts = policy, counts
+        self._fillable = policy.fillable(counts)
+        self._sorted = np.empty_like(counts.n)
+
+        def sort(rows: slice) -> None:
+            self._sorted[rows] = np.sort(counts.n[rows], axis=1)
+
+        for_row_blocks(sort, *counts.n.shape)
+        self._sums = self._running_sums()
+        self._scale, self._initial = policy.scale(counts), scores.imbalance(counts)
+
+    def _running_sums(self, power: int = 1, kind: type = np.int64) -> IntArray:
+        """The sums of the first 0, 1, ... sorted counts of each client."""
+        sums: IntArray = np.zeros((len(self._sorted), self.counts.num_classes + 1), dtype=kind)
+
+        def add(rows: slice) -> None:
+            np.cumsum(self._sorted[rows].astype(kind, copy=False) ** power, axis=1, out=sums[rows, 1:])
+
+        for_row_blocks(add, *self._sorted.shape)
+        return sums
+
+    @cached_property
+    def _square_sums(self) -> IntArray:
+        return self._running_sums(2, np.int64 if self.counts.sizes.max() <= MAX_SQUARED else np.float64)
+
+    def _filled(self, level: IntArray, client: IntArray | None = None) -> tuple[IntArray, IntArray]:
+        """How many classes each client (or each of these) fills up to its level, and the samples that this takes."""
+        limit = np.minimum(level, self._fillable if client is None else self._fillable[client])
+        classes = np.empty(len(level), dtype=np.int64)
+
+        def count(part: slice) -> None:
+            rows = self._sorted[part] if client is None else self._sorted[client[part]]
+            classes[part] = np.count_nonzero(rows < limit[part, None], axis=1)
+
+        for_row_blocks(count, len(level), self.counts.num_classes)
+        return classes, classes * level - _taken(self._sums, classes, client)
+
+    def _squares(self, level: IntArray, classes: IntArray, client: IntArray | None = None) -> IntArray:
+        """The sums of squares once so many classes are filled to this level."""
+        whole = self._square_sums[:, -1] if client is None else self._square_sums[client, -1]
+        return np.asarray(whole - _taken(self._square_sums, classes, client) + classes * level**2)
+
+    def total(self, beta: float) -> int:
+        """The number of samples; more than any budget if the policy refuses this beta."""
+        return self._at(beta)[0]
+
+    def removed(self, beta: float) -> float:
+        """The share of the imbalance that is removed; 0 if all clients are balanced."""
+        return self.at(beta)[1]
+
+    def _at(self, beta: float) -> tuple[int, IntArray, IntArray, IntArray]:
+        """The total, and each client's level, filled classes and samples."""
+        level = replace(self.policy, beta=beta).budgets(self.counts) if beta > 0 else np.zeros_like(self._fillable)
+        classes, samples = self._filled(level)
+        refused = samples[level >= MAX_LEVEL].any() or samples.sum(dtype=np.float64) > MAX_BUDGET
+        return MAX_BUDGET + 1 if refused else int(samples.sum()), level, classes, samples
+
+    def at(self, beta: float) -> tuple[int, float]:
+        """Total and share removed."""
+        total, level, classes, samples = self._at(beta)
+        sizes, num_classes = self.counts.sizes + samples, self.counts.num_classes
+        if num_classes * int(sizes.max()) ** 2 >= 2**63:  # squares would not fit 64 bits
+            plan = replace(self.policy, beta=beta).allocate(self.counts) if beta > 0 else None
+            return total, 0.0 if plan is None else scores.imbalance_removed(self.counts, plan)
+        # I follows from sum_c (C n_c - N)^2 = C (C sum_c n_c^2 - N^2), in whole numbers.
+        apart = num_classes * self._squares(level, classes) - sizes**2
+        left = float((self.counts.weights * (apart / (num_classes * sizes.astype(np.float64) ** 2))).sum())
+        return total, 1 - left / self._initial if self._initial > 0 else 0.0
+
+    def largest_within(self, total: int) -> BetaForTotal:
+        """The largest beta whose total is at most this."""
+        below, above = 0.0, 1.0
+        while (spent := self.total(above)) <= total:
+            below, above = above, above * 2
+            if above > ENDLESS_BETA and self.total(above) == spent:
+                return BetaForTotal(math.inf, spent, total - spent)
+        beta = bisect_price(lambda at: self.total(at.middle) > total, above, below).too_low
+        spent = self.total(beta)
+        return BetaForTotal(beta, spent, total - spent)
+
+    def end_of(self, total: int) -> float:
+        """The smallest beta that generates more than `total` samples."""
+        last = self.largest_within(total).beta
+        if math.isinf(last):
+            return last
+        # The float just found differs from the step m / s_k by a rounding error; return the step itself.
+        scale = self._scale[self._scale > 0]
+        steps = np.rint(scale * last) / scale
+        return float(steps[np.abs(steps - last).argmin()])
+
+    def first_that_removes(self, end: float, share: float) -> tuple[float | None, BetaPath]:
+        """The smallest beta below `end` that removes this share, and the path; if that has gaps, beta is bisected."""
+        path = self.path(end)
+        met = path.removed >= share
+        if not met.any():
+            return None, path
+        place = int(met.argmax())
+        first = float(path.beta[place])
+        if place and self._steps_below(end) is None:
+            before = float(path.beta[place - 1])
+            first = bisect_price(lambda at: self.removed(at.middle) >= share, first, before).enough
+        return first, path
+
+    def _steps_below(self, end: float) -> IntArray | None:
+        """How many m = 1, 2, ... of each client have m / s_k < end; None if there are more than `MAX_STEPS`."""
+        if math.isinf(end):  # only when no beta generates anything
+            return np.zeros(self._scale.size, dtype=np.int64)
+        steps = np.maximum(np.ceil(self._scale * end * (1 - ROUNDING_SLACK)).astype(np.int64) - 1, 0)
+        return None if steps.sum(dtype=np.float64) > MAX_STEPS else steps
+
+    def path(self, end: float) -> BetaPath:
+        """Total and share removed for every beta below `end`, or at `PLACES` betas if there are too many steps."""
+        steps = self._steps_below(end)
+        if steps is None:
+            betas = np.linspace(0.0, end, PLACES + 1, endpoint=False)
+            totals, removed = (np.array(values) for values in zip(*map(self.at, betas.tolist()), strict=True))
+            return BetaPath(betas, totals, removed)
+        client = np.repeat(np.arange(steps.size), steps)
+        level = np.arange(1, client.size + 1) - np.repeat(np.cumsum(steps) - steps, steps)
+        classes, samples = self._filled(level, client)
+        # What each step adds to the total and takes from I follows from the client's samples after the step before.
+        value = self._squares(level, classes, client) / (self.counts.sizes[client] + samples) ** 2.0
+        initial = self._square_sums[client, -1] / self.counts.sizes[client] ** 2.0
+        is_first = level == 1
+        raised = samples - np.where(is_first, 0, np.roll(samples, 1))
+        lowered = self.counts.weights[client] * (np.where(is_first, initial, np.roll(value, 1)) - value)
+        beta = level / self._scale[client]
+        order = np.argsort(beta, kind="stable")
+        beta, totals, drop = beta[order], np.cumsum(raised[order]), np.cumsum(lowered[order])
+        apart = beta[1:] > beta[:-1] * (1 + ROUNDING_SLACK)  # the policy takes closer steps together
+        last = np.append(apart, np.ones(min(beta.size, 1), dtype=bool))
+        whole = self._initial or np.inf  # balanced clients: the removed share is 0
+        return BetaPath(np.append(0.0, beta[last]), np.append(0, totals[last]), np.append(0.0, drop[last] / whole))
+
+
+def _taken(table: IntArray, columns: IntArray, rows: IntArray | None) -> IntArray:
+    """One value of each row, or of each of some rows; several times faster than `np.take_along_axis`."""
+    places = np.arange(len(table)) if rows is None else rows
+    return np.asarray(table.ravel().take(places * table.shape[1] + columns))
+
+
 def select_beta(
     counts: Table,
     policy: FedEAS | None = None,
@@ -98,10 +250,10 @@ def select_beta(
     policy, counts = policy or FedEAS(), as_counts(counts)
     _check_share("min_removed", min_removed)
     curve = BetaCurve(policy, counts)
-    hi = _end_of(curve, images_for_share(counts, max_share))
+    hi = curve.end_of(images_for_share(counts, max_share))
     if math.isinf(hi):
         return BetaInterval(hi, hi, BALANCED)
-    first, path = _first_that_removes(curve, hi, min_removed)
+    first, path = curve.first_that_removes(hi, min_removed)
     if first is None:
         return BetaInterval(
             hi,
@@ -120,37 +272,7 @@ def beta_path(policy: FedEAS, counts: Table, end: float) -> BetaPath:
     There are about as many steps as samples in the last total. If there are more than `MAX_STEPS`, the path lists only
     some of them.
     """
-    counts = as_counts(counts)
-    scale = policy.scale(counts)
-    if _has_gaps(scale, end):
-        return _sampled_path(BetaCurve(policy, counts), end)
-    return _listed_path(policy, counts, scale, end)
-
-
-def _listed_path(policy: FedEAS, counts: LabelCounts, scale: FloatArray, end: float) -> BetaPath:
-    steps = _steps_below(scale, end)
-    client = np.repeat(np.arange(counts.num_clients), steps)
-    level = np.arange(1, client.size + 1) - np.repeat(np.cumsum(steps) - steps, steps)
-    raised = np.empty(client.size, dtype=np.int64)  # classes that get one more sample at each step
-    limit, length = policy.fillable(counts), max(1, 2**20 // counts.num_classes)
-    for start in range(0, client.size, length):
-        part = slice(start, start + length)
-        below = np.minimum(level[part], limit[client[part]])
-        raised[part] = (counts.n[client[part]] < below[:, None]).sum(axis=1)
-    beta = level / scale[client]
-    order = np.argsort(beta, kind="stable")
-    beta, totals = beta[order], np.cumsum(raised[order])
-    kind = np.int64 if counts.sizes.max() <= MAX_SQUARED else np.float64
-    # A step takes the raised classes from level - 1 to level, and so lowers I.
-    squares = (counts.n.astype(kind) ** 2).sum(axis=1)[client] + _sum_so_far(raised * (2 * level - 1), level)
-    sizes = counts.sizes[client] + _sum_so_far(raised, level)
-    squares_before, sizes_before = squares - raised * (2 * level - 1), sizes - raised
-    lowered = counts.weights[client] * (squares_before / sizes_before**2.0 - squares / sizes**2.0)
-    drop = np.cumsum(lowered[order])
-    apart = beta[1:] > beta[:-1] * (1 + ROUNDING_SLACK)  # the policy takes closer steps together
-    last = np.append(apart, np.ones(min(beta.size, 1), dtype=bool))
-    initial = scores.imbalance(counts) or np.inf  # balanced clients: the removed share is 0
-    return BetaPath(np.append(0.0, beta[last]), np.append(0, totals[last]), np.append(0.0, drop[last] / initial))
+    return BetaCurve(policy, as_counts(counts)).path(end)
 
 
 def beta_for_total(policy: FedEAS, counts: Table, total: int) -> BetaForTotal:
@@ -163,26 +285,11 @@ def beta_for_total(policy: FedEAS, counts: Table, total: int) -> BetaForTotal:
     >>> round(found.beta, 3), found.total, found.shortfall
     (5.412, 49, 1)
     """
-    return _largest_within(BetaCurve(policy, as_counts(counts)), _checked_total(total))
-
-
-def _checked_total(total: object) -> int:
     if isinstance(total, bool) or not isinstance(total, int | np.integer) or total < 0:
         raise InputError(f"total must be a whole number of samples, 0 or more, not {total!r}")
     if total > MAX_BUDGET:
         raise InputError(TOO_MUCH.format("total"))
-    return int(total)
-
-
-def _largest_within(curve: BetaCurve, total: int) -> BetaForTotal:
-    below, above = 0.0, 1.0
-    while (spent := curve.total(above)) <= total:
-        below, above = above, above * 2
-        if above > ENDLESS_BETA and curve.total(above) == spent:
-            return BetaForTotal(math.inf, spent, total - spent)
-    beta = bisect_price(lambda at: curve.total(at.middle) > total, above, below).too_low
-    spent = curve.total(beta)
-    return BetaForTotal(beta, spent, total - spent)
+    return BetaCurve(policy, as_counts(counts)).largest_within(int(total))
 
 
 def shortened_beta(policy: FedEAS, counts: Table, beta: float) -> float:
@@ -224,70 +331,16 @@ def beta_for_removed(policy: FedEAS, counts: Table, min_removed: float) -> float
     If every client is balanced already, beta is infinite.
     """
     _check_share("min_removed", min_removed)
-    counts = as_counts(counts)
-    curve = BetaCurve(policy, counts)
-    end = _end_of(curve, FullBalance().allocate(counts).total)
+    curve = BetaCurve(policy, as_counts(counts))
+    end = curve.end_of(FullBalance().allocate(curve.counts).total)
     if math.isinf(end):
         return end
-    first, path = _first_that_removes(curve, end, min_removed)
+    first, path = curve.first_that_removes(end, min_removed)
     if first is None:
         raise InputError(
             f"no beta removes {min_removed:.1%} of the imbalance, {path.removed.max():.1%} is the most; ask for less"
         )
     return first
-
-
-def _first_that_removes(curve: BetaCurve, end: float, share: float) -> tuple[float | None, BetaPath]:
-    """The smallest beta below `end` that removes this share, and the path; if that has gaps, beta is bisected."""
-    scale = curve.policy.scale(curve.counts)
-    has_gaps = _has_gaps(scale, end)
-    path = _sampled_path(curve, end) if has_gaps else _listed_path(curve.policy, curve.counts, scale, end)
-    met = path.removed >= share
-    if not met.any():
-        return None, path
-    place = int(met.argmax())
-    first = float(path.beta[place])
-    if place and has_gaps:
-        before = float(path.beta[place - 1])
-        first = bisect_price(lambda at: curve.removed(at.middle) >= share, first, before).enough
-    return first, path
-
-
-def _has_gaps(scale: FloatArray, end: float) -> bool:
-    """Whether the path up to this beta has more than `MAX_STEPS` steps."""
-    return float(_steps_below(scale, end).sum(dtype=np.float64)) > MAX_STEPS
-
-
-def _sampled_path(curve: BetaCurve, end: float) -> BetaPath:
-    betas = np.linspace(0.0, end, PLACES + 1, endpoint=False)
-    totals, removed = (np.array(values) for values in zip(*map(curve.at, betas.tolist()), strict=True))
-    return BetaPath(betas, totals, removed)
-
-
-def _end_of(curve: BetaCurve, total: int) -> float:
-    """The smallest beta that generates more than `total` samples."""
-    last = _largest_within(curve, _checked_total(total)).beta
-    if math.isinf(last):
-        return last
-    # The float just found differs from the step m / s_k by a rounding error; return the step itself.
-    scale = curve.policy.scale(curve.counts)
-    scale = scale[scale > 0]
-    steps = np.rint(scale * last) / scale
-    return float(steps[np.abs(steps - last).argmin()])
-
-
-def _steps_below(scale: FloatArray, end: float) -> IntArray:
-    """How many m = 1, 2, ... of each client have m / s_k < end."""
-    if math.isinf(end):  # only when no beta generates anything
-        return np.zeros(scale.size, dtype=np.int64)
-    return np.maximum(np.ceil(scale * end * (1 - ROUNDING_SLACK)).astype(np.int64) - 1, 0)
-
-
-def _sum_so_far(values: IntArray, level: IntArray) -> IntArray:
-    """Running sums that start again with each client, at level 1."""
-    sums = np.cumsum(values)
-    starts = np.flatnonzero(level == 1)
-    return np.asarray(sums - np.repeat((sums - values)[starts], np.diff(np.append(starts, values.size))))
 
 
 def _check_share(name: str, value: float) -> None:

@@ -7,8 +7,8 @@ count) or has a row for each *sample*. What could be read in two ways is refused
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -30,6 +30,12 @@ _NUMBER = re.compile(r"\s*[-+]?(\d+\.?\d*|\.\d+)\s*")
 
 _WHOLE = re.compile(r"\d+(\.0+)?")
 
+MAX_CLIENT_SIZE = 10**13
+"""The most samples of one client: the entropy of more could not be told from 0."""
+
+TOO_LARGE = f"count {{}} is too large; give at most {MAX_CLIENT_SIZE:,}"
+"""The message on a count, which `format` puts in."""
+
 FEW_ROWS = 3
 """With fewer rows, counts may well go up by one from row to row."""
 
@@ -39,24 +45,22 @@ class Column:
     """A column of a table: its name, what it holds, and its first values."""
 
     name: str
-    is_text: bool
-    is_number: bool
-    head: Callable[[], Sequence[Any]]
+    is_text: bool = True
+    is_number: bool = False
+    head: Callable[[], Sequence[Any]] = list
     """The first values, or all of them; called only if the name does not tell enough."""
 
     def named_like(self, pattern: re.Pattern[str]) -> bool:
         """Whether the name fits, in any case and with blanks or dashes for underscores."""
         return bool(pattern.fullmatch(re.sub(r"[\s-]+", "_", self.name.strip().lower())))
 
-    def numbers_rows(self) -> bool:
-        """Whether the values are 0, 1, 2 ... or 1, 2, 3 ... as row numbers are."""
-        values = list(self.head()) if self.is_number else []
-        counted = list(range(len(values)))
-        return len(values) >= FEW_ROWS and values in (counted, [number + 1 for number in counted])
-
     def names_clients(self) -> bool:
         """Whether the name says that these are clients."""
         return self.named_like(_CLIENT) and not self.named_like(_LABEL)
+
+    def names_rows(self) -> bool:
+        """Whether the name says that these are clients or the numbers of rows."""
+        return self.names_clients() or self.named_like(_ROW_NUMBER)
 
     def names_samples(self) -> bool:
         """Whether the name says that these are samples."""
@@ -123,9 +127,7 @@ class Layout:
 
         Numbers from 0 or 1 on are seldom the counts of a client, so they are read as a header, and a remark says so.
         """
-        own = None if self.client is None else Column(self.client, True, False, list)
-        names_rows = own is not None and (own.names_clients() or own.named_like(_ROW_NUMBER))
-        is_named = asked.client is not None or names_rows
+        is_named = asked.client is not None or (self.client is not None and Column(self.client).names_rows())
         if is_named or not self.classes or not all(map(_WHOLE.fullmatch, self.classes)):
             return ""
         numbers = {name.partition(".")[0].lstrip("0") or "0" for name in self.classes}
@@ -155,21 +157,21 @@ class Layout:
 def layout_of(columns: Sequence[Column], asked: ColumnNames | None = None) -> Layout:
     """How a table with these columns is read; the user's names go first.
 
-    >>> text, number = (lambda name: Column(name, True, False, list)), (lambda name: Column(name, False, True, list))
-    >>> layout_of([text("hospital"), text("label"), number("count")]).describe()
+    >>> layout_of([Column("hospital"), Column("label"), Column("count", is_text=False, is_number=True)]).describe()
     "one row a client and class; clients in column 'hospital', classes in 'label', counts in 'count'"
     """
     asked = asked or ColumnNames()
+    by_name = {column.name: column for column in columns}
     for name in asked:
-        if name not in _names(columns):
-            raise InputError(f"no column {name!r}; there are {_listed(_names(columns))}")
+        if name not in by_name:
+            raise InputError(f"no column {name!r}; there are {_listed(by_name)}")
     if len({*asked}) < len([*asked]):
         raise InputError("one column cannot be two of client, label and count; name different ones")
     client = asked.client if asked.client is not None else _client(columns, asked)
-    rest = [column for column in columns if column.name != client and column.name not in (asked.label, asked.count)]
+    rest = [column for column in columns if column.name not in (client, asked.label, asked.count)]
     label = asked.label
-    if label is None:
-        label = _label(rest, next((column for column in columns if column.name == client), None), asked)
+    if label is None and (client is not None or asked.count is not None):
+        label = _label(rest, None if client is None else by_name[client], asked)
     if label is None:
         if asked.count is not None:
             raise InputError(
@@ -179,11 +181,19 @@ def layout_of(columns: Sequence[Column], asked: ColumnNames | None = None) -> La
         return _wide(columns, client)
     if client is None:
         raise InputError(
-            "no column names the clients; call one 'client', or give --client-column "
-            f"(columns: {_listed(_names(columns))})"
+            f"no column names the clients; call one 'client', or give --client-column (columns: {_listed(by_name)})"
         )
     rest = [column for column in rest if column.name != label]
-    return _long(rest, client, label, asked.count)
+    if asked.count is not None:
+        return Layout(client, label, asked.count, left_out=_names(rest), count_is_asked=True)
+    # Of text that holds some numbers the reader names the row that is wrong.
+    counts = _names(column for column in rest if column.named_like(_COUNT) and not column.holds_names())
+    if len(counts) > 1:
+        raise InputError(f"columns {_listed(counts)} may both hold counts; keep one, or choose with --count-column")
+    if counts:
+        return Layout(client, label, counts[0], left_out=tuple(name for name in _names(rest) if name != counts[0]))
+    maybe = _names(column for column in rest if column.is_number and not column.named_like(_ROW_NUMBER))
+    return Layout(client, label, left_out=_names(rest), maybe_counts=maybe)
 
 
 def _client(columns: Sequence[Column], asked: ColumnNames) -> str | None:
@@ -196,12 +206,13 @@ def _client(columns: Sequence[Column], asked: ColumnNames) -> str | None:
             f"has {len(found)} client columns ({', '.join(found)}); keep one, or choose with --client-column"
         )
     found = found or _names(column for column in free if column.named_like(_ROW_NUMBER))
-    if found:
-        return found[0]
-    first = free[0] if free else None
-    if first is not None and first.holds_names():
+    if found or not free:
+        return found[0] if found else None
+    first = free[0]
+    if first.holds_names():
         return first.name
-    if first is not None and first.numbers_rows() and first.is_number:
+    values = [*first.head()] if first.is_number else []
+    if len(values) >= FEW_ROWS and values in ([*range(len(values))], [*range(1, len(values) + 1)]):
         raise InputError(
             f"column {first.name!r} goes up by one in each row; {_call(first.name, 'client')} if it numbers the "
             "clients, or add a column 'client' if it holds counts"
@@ -211,8 +222,6 @@ def _client(columns: Sequence[Column], asked: ColumnNames) -> str | None:
 
 def _label(rest: Sequence[Column], client: Column | None, asked: ColumnNames) -> str | None:
     """The column with the labels of a long table; None if the table is wide."""
-    if client is None and asked.count is None:
-        return None
     labels = [column for column in rest if column.named_like(_LABEL)]
     plain = next((column.name for column in labels if column.name.strip().lower() == "label"), None)
     if plain is not None:
@@ -220,47 +229,28 @@ def _label(rest: Sequence[Column], client: Column | None, asked: ColumnNames) ->
     others = [column for column in rest if not column.named_like(_COUNT) and not column.named_like(_ROW_NUMBER)]
     if len(labels) == 1 and (labels[0].is_text or others == labels):
         return labels[0].name
-    if len(others) == 1 and (others[0].is_text or asked.count is not None or _repeats(client)):
-        if others[0].names_samples():
-            raise InputError(
-                f"column {others[0].name!r} names samples, and no column their classes; add a column 'label', or "
-                f"{_call(others[0].name, 'label')} if these are classes"
-            )
-        _check_certain(client, others[0], asked)
-        return others[0].name  # a wide table has two columns of numbers at least, and each client once
-    return None
-
-
-def _repeats(client: Column | None) -> bool:
-    values = [] if client is None else list(client.head())
-    return len({*values}) < len(values)
-
-
-def _check_certain(client: Column | None, label: Column, asked: ColumnNames) -> None:
-    """Refuse to guess which of two columns names the clients and which the classes."""
-    if client is not None and asked.client is None and not (client.names_clients() or client.named_like(_ROW_NUMBER)):
+    if len(others) != 1:
+        return None
+    (other,) = others
+    holders = [] if client is None else [*client.head()]
+    if not other.is_text and asked.count is None and len({*holders}) == len(holders):
+        return None  # a wide table has two columns of numbers at least, and each client once
+    if other.names_samples():
         raise InputError(
-            f"columns {_listed([client.name, label.name])} may name clients and classes; "
+            f"column {other.name!r} names samples, and no column their classes; add a column 'label', or "
+            f"{_call(other.name, 'label')} if these are classes"
+        )
+    if client is not None and asked.client is None and not client.names_rows():
+        raise InputError(
+            f"columns {_listed([client.name, other.name])} may name clients and classes; "
             "call them 'client' and 'label', or say which with --client-column and --label-column"
         )
-
-
-def _long(rest: Sequence[Column], client: str, label: str, asked: str | None) -> Layout:
-    if asked is not None:
-        return Layout(client, label, asked, left_out=_names(rest), count_is_asked=True)
-    numbers = [column for column in rest if column.is_number and not column.named_like(_ROW_NUMBER)]
-    # Of text that holds some numbers the reader names the row that is wrong.
-    found = _names(column for column in rest if column.named_like(_COUNT) and not column.holds_names())
-    if len(found) > 1:
-        raise InputError(f"columns {_listed(found)} may both hold counts; keep one, or choose with --count-column")
-    left_out = tuple(name for name in _names(rest) if name not in found)
-    maybe = () if found else _names(numbers)
-    return Layout(client, label, found[0] if found else None, left_out=left_out, maybe_counts=maybe)
+    return other.name
 
 
 def _wide(columns: Sequence[Column], client: str | None) -> Layout:
     rest = [column for column in columns if column.name != client]
-    ids = [column.name for column in rest if column.named_like(_CLIENT) or column.named_like(_ROW_NUMBER)]
+    ids = _names(column for column in rest if column.named_like(_CLIENT) or column.named_like(_ROW_NUMBER))
     classes = [column for column in rest if column.name not in ids]
     words = next((column.name for column in classes if column.holds_names() and column.head()), None)
     if words is not None:
@@ -268,27 +258,25 @@ def _wide(columns: Sequence[Column], client: str | None) -> Layout:
             f"column {words!r} holds text, not counts; remove it or, if rows are of clients and classes, "
             "call the columns 'client', 'label' and 'count' (or give --client-column, --label-column, --count-column)"
         )
-    layout = Layout(client, classes=_names(classes), left_out=tuple(ids))
     # A column that is called total and is the sum of all others is left out, one that is not is refused.
-    for total in [column for column in classes if column.named_like(_TOTAL)]:
+    for total in [column for column in classes if is_total(column.name)]:
         others = [column for column in classes if column is not total]
-        if len(others) > 1 and total.is_number and all(column.is_number for column in others):
+        if len(others) > 1 and all(column.is_number for column in classes):
             table = np.array([column.head() for column in others], dtype=object)
-            if table.size and list(table.sum(axis=0)) == list(total.head()):
-                left_out = (*layout.left_out, total.name)
-                return replace(layout, classes=_names(others), left_out=left_out)
+            if table.size and [*table.sum(axis=0)] == [*total.head()]:
+                return Layout(client, classes=_names(others), left_out=(*ids, total.name))
             raise InputError(
                 f"column {total.name!r} is not the sum of the others; correct it, remove it, or rename the class"
             )
-    return layout
+    return Layout(client, classes=_names(classes), left_out=ids)
 
 
 def is_total(name: str) -> bool:
     """Whether a row or a column of this name may hold sums."""
-    return Column(name, True, False, list).named_like(_TOTAL)
+    return Column(name).named_like(_TOTAL)
 
 
-def _names(columns: Any) -> tuple[str, ...]:
+def _names(columns: Iterable[Column]) -> tuple[str, ...]:
     return tuple(column.name for column in columns)
 
 
@@ -297,5 +285,5 @@ def _call(column: str, part: str, what: str = "it") -> str:
     return f"call {what} {part!r} (or give --{part}-column {column})"
 
 
-def _listed(names: Sequence[str]) -> str:
+def _listed(names: Iterable[str]) -> str:
     return first_of([repr(name) if name else "the one without a name" for name in names])

@@ -1,4 +1,8 @@
-"""Label counts n_k^c of a federation, and how many synthetic samples go to each client and class."""
+"""Label counts n_k^c of a federation, and how many synthetic samples go to each client and class.
+
+Both are tables of clients x classes that are checked once, when they are made, and read-only from then on. Errors name
+the row, the class and the remedy.
+"""
 
 from __future__ import annotations
 
@@ -7,21 +11,166 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field
 from functools import cache, cached_property
-from typing import Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
-from fedeas.core.arrays import FloatArray, IntArray, for_row_blocks, frozen, row_blocks
+from fedeas.core.arrays import FloatArray, IntArray, for_row_blocks, frozen, frozen_integers, row_blocks
 from fedeas.core.errors import InputError
-from fedeas.core.foreign_text import in_one_form
+from fedeas.core.foreign_text import for_html, in_one_form
 from fedeas.core.sentences import first_of
-from fedeas.planning.frames import without_names
-from fedeas.planning.named_table import NamedTable, shape_text
-from fedeas.planning.validation import Names, checked_counts, checked_names, table_of, whole_numbers
+from fedeas.planning.columns import MAX_CLIENT_SIZE, TOO_LARGE
 
+if TYPE_CHECKING:
+    from fedeas.planning.plan import Plan
+
+Names = tuple[str, ...] | None
+NameList = Iterable[object] | None
 Dictionaries = Mapping[Any, Mapping[Any, int]] | Sequence[Mapping[Any, int]]
 """Label counts as {client: {class: count}}, or as a {class: count} for each client."""
+
+MAX_BALANCED = 2**63
+"""Samples of all clients times classes stay below this, so that a plan that balances every client fits 64 bits."""
+
+MAX_SQUARED = 2**31 - 1
+"""Sums of squares of clients up to this size fit 64 bits."""
+
+MOST_SHOWN = 30
+"""Clients and classes that a notebook shows."""
+
+
+def _checked_names(what: str, axis: str, names: NameList, length: int) -> Names:
+    """The names of clients or classes as text in one form, without blanks around them.
+
+    Refuse missing ones (None, NaN, NaT), repeated ones, and more or fewer than the table has.
+    """
+    if names is None:
+        return None
+    given = tuple(names)
+    missing = next((place for place, name in enumerate(given) if _is_missing(name)), None)
+    if missing is not None:
+        raise InputError(f"missing {what} name (number {missing + 1:,}); give one")
+    if len(given) != length:
+        raise InputError(f"{len(given)} {what} names for {length} in the table; give one for each")
+    first: dict[str, int] = {}
+    for place, name in enumerate(in_one_form(str(each).strip()) for each in given):
+        if first.setdefault(name, place) != place:
+            raise InputError(f"duplicate {what} {name!r} ({axis} {first[name] + 1} and {place + 1}); rename one")
+    return tuple(first)
+
+
+def _is_missing(name: object) -> bool:
+    """Whether this stands for a missing value: None, NaN, NaT, pandas' NA."""
+    try:
+        return name is None or bool(name != name)
+    except (TypeError, ValueError):  # pandas' NA is neither equal nor unequal
+        return True
+
+
+def table_of(values: ArrayLike, what: str) -> NDArray[Any]:
+    """The values as an array of numbers; refuse dates, complex numbers, text and ragged lists."""
+    try:
+        table = np.asarray(values)
+    except (TypeError, ValueError):
+        raise InputError(f"{what} must be a table with rows of one length") from None
+    if table.dtype.kind not in "iubfO":
+        raise InputError(f"{what} must be whole numbers, not {table.dtype}")
+    return table
+
+
+def whole_numbers(values: ArrayLike, what: str) -> IntArray:
+    """The values as read-only whole numbers; refuse values that would be truncated or overflow."""
+    table = table_of(values, what)
+    if table.dtype.kind in "fO":
+        whole = _floats(table, what)
+        if not ((whole == np.floor(whole)) & (np.abs(whole) < 2**63)).all():
+            raise InputError(f"{what} must be whole numbers")
+    return frozen_integers(table)
+
+
+def _floats(table: NDArray[Any], what: str) -> FloatArray:
+    try:
+        return table.astype(np.float64)
+    except (TypeError, ValueError, OverflowError):
+        raise InputError(f"{what} must be whole numbers, not {table.dtype}") from None
+
+
+def _check_total(samples: float, classes: int) -> None:
+    if samples * classes >= MAX_BALANCED:
+        raise InputError(f"{samples:,.0f} samples in {classes:,} classes are too many; plan for fewer clients")
+
+
+class NamedTable:
+    """What label counts and allocations have in common."""
+
+    n: IntArray
+    clients: Names
+    classes: Names
+
+    def _set(self, n: IntArray, clients: NameList, classes: NameList, **others: object) -> None:
+        """Set the fields of an instance, which is frozen otherwise."""
+        names = {
+            "clients": _checked_names("client", "rows", clients, n.shape[0]),
+            "classes": _checked_names("class", "columns", classes, n.shape[1]),
+        }
+        for name, value in {"n": n, **names, **others}.items():
+            object.__setattr__(self, name, value)
+
+    def client_name(self, row: int) -> str:
+        """The client's given name, or its row number."""
+        return str(row) if self.clients is None else self.clients[row]
+
+    def class_name(self, column: int) -> str:
+        """The class's given name, or its column number."""
+        return str(column) if self.classes is None else self.classes[column]
+
+    @property
+    def client_names(self) -> tuple[str, ...]:
+        """The names of all clients, or their row numbers."""
+        return tuple(map(self.client_name, range(self.n.shape[0])))
+
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        """The names of all classes, or their column numbers."""
+        return tuple(map(self.class_name, range(self.n.shape[1])))
+
+    def to_frame(self) -> Any:
+        """The table as a pandas DataFrame, with the names of clients and classes.
+
+        >>> from fedeas import LabelCounts
+        >>> LabelCounts([[5, 2]], ["ann"], ["cat", "dog"]).to_frame().loc["ann"].tolist()
+        [5, 2]
+        """
+        pandas = import_pandas("to_frame")
+        index, columns = (None if names is None else list(names) for names in (self.clients, self.classes))
+        return pandas.DataFrame(self.n.copy(), index=index, columns=columns)
+
+    def _repr_html_(self) -> str:
+        """The table in a notebook; a large one is cut off."""
+        head = "".join(f"<th>{for_html(name)}</th>" for name in ("", *self.class_names[:MOST_SHOWN], "total"))
+        rows = [
+            f"<th>{for_html(self.client_name(place))}</th>"
+            + "".join(f"<td>{count:,}</td>" for count in (*row[:MOST_SHOWN], row.sum()))
+            for place, row in enumerate(self.n[:MOST_SHOWN])
+        ]
+        cut = f"<p>{shape_text(self.n)}</p>" if max(self.n.shape) > MOST_SHOWN else ""
+        body = "</tr><tr>".join(rows)
+        return f"<table><thead><tr>{head}</tr></thead><tbody><tr>{body}</tr></tbody></table>{cut}"
+
+
+def shape_text(n: IntArray) -> str:
+    """The size of a table, in words."""
+    return f"{n.shape[0]} clients x {n.shape[1]} classes"
+
+
+def import_pandas(user: str) -> Any:
+    """The package pandas, which is optional; `user` is named in the error."""
+    try:
+        import pandas
+    except ImportError:
+        raise InputError(f"{user} needs pandas; run pip install pandas") from None
+    return pandas
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,18 +196,62 @@ class LabelCounts(NamedTable):
     sizes: IntArray = field(repr=False)
     """N_k, the number of samples of each client."""
 
-    def __init__(
-        self,
-        n: ArrayLike | Dictionaries,
-        clients: Iterable[object] | None = None,
-        classes: Iterable[object] | None = None,
-    ) -> None:
-        values, own_clients, own_classes = without_names(n)
+    def __init__(self, n: ArrayLike | Dictionaries, clients: NameList = None, classes: NameList = None) -> None:
+        values, own_clients, own_classes = _without_names(n)
         clients = own_clients if clients is None else clients
         classes = own_classes if classes is None else classes
-        checked = checked_counts(table_of(values, "counts"), clients, classes)
-        for name, value in zip(("n", "clients", "classes", "sizes"), checked, strict=True):
-            object.__setattr__(self, name, value)  # the instance is frozen
+        table = table_of(values, "counts")
+        if table.ndim == 0:
+            raise InputError(
+                f"counts must be a table of clients x classes, not {type(table.item()).__name__}; "
+                "give an array, such as .toarray() of a sparse matrix"
+            )
+        if table.ndim != 2:
+            raise InputError(f"counts must be a table of clients x classes, not {table.ndim}-dimensional")
+        if table.shape[0] == 0:
+            raise InputError("the table of counts is empty; give at least one client")
+        if table.shape[1] < 2:
+            raise InputError(f"the table has {table.shape[1]} class; give at least two")
+        self._set(table, clients, classes, sizes=np.empty(len(table), dtype=np.int64))
+        if table.dtype == np.uint64:
+            self._refuse(table > MAX_CLIENT_SIZE, TOO_LARGE)  # as int64 it may be negative
+        if table.dtype.kind not in "iub":
+            object.__setattr__(self, "n", table := _floats(table, "counts"))
+            self._refuse(np.isnan(table), "missing count; write 0 for none")
+            self._refuse(table != np.floor(table), "fractional count {}; give whole numbers")
+            self._refuse(np.abs(table) > MAX_CLIENT_SIZE, TOO_LARGE)
+        object.__setattr__(self, "n", frozen_integers(table))
+        self._check_sizes()
+
+    def _check_sizes(self) -> None:
+        """Add up N_k of each client; refuse counts out of range. Each block of rows is read from memory once."""
+
+        def check(rows: slice) -> None:
+            block = self.n[rows]
+            largest = int(block.view(np.uint64).max())  # as unsigned, negative numbers are the largest
+            if largest > MAX_CLIENT_SIZE:
+                self._refuse(block < 0, "negative count {}; give 0 or more", rows.start)
+                self._refuse(block > MAX_CLIENT_SIZE, TOO_LARGE, rows.start)
+            _check_total(largest, self.num_classes)
+            np.sum(block, axis=1, out=self.sizes[rows])
+
+        for_row_blocks(check, *self.n.shape)
+        if self.sizes.min() == 0:
+            raise self._error("client with no samples; remove the row", self.sizes.argmin())
+        if self.sizes.max() > MAX_CLIENT_SIZE:
+            raise self._error(f"more than {MAX_CLIENT_SIZE:,} samples in one client", self.sizes.argmax())
+        _check_total(float(self.sizes.sum(dtype=np.float64)), self.num_classes)
+        frozen(self.sizes)
+
+    def _error(self, message: str, row: int | np.integer, label: str = "") -> InputError:
+        client = "" if self.clients is None else f" (client {self.clients[row]!r})"
+        return InputError(f"{client}{label}: {message}", row=int(row))
+
+    def _refuse(self, bad: NDArray[np.bool_], message: str, first_row: int = 0) -> None:
+        """Raise for the first bad cell, if there is one, naming its place."""
+        if bad.any():
+            row, column = np.argwhere(bad)[0] + (first_row, 0)
+            raise self._error(message.format(self.n[row, column]), row, f", class {self.class_name(column)!r}")
 
     @property
     def num_clients(self) -> int:
@@ -91,7 +284,12 @@ class LabelCounts(NamedTable):
         entropy = np.empty(self.num_clients)
 
         def fill(rows: slice) -> None:
-            entropy[rows] = np.log(self.sizes[rows]) - _n_log_n(self.n[rows]).sum(axis=1) / self.sizes[rows]
+            n = self.n[rows]
+            try:
+                n_log_n: FloatArray = _n_log_n().take(n)  # for small counts a table is faster than the logarithm
+            except IndexError:
+                n_log_n = np.asarray(n * np.log(np.maximum(n, 1)))
+            entropy[rows] = np.log(self.sizes[rows]) - n_log_n.sum(axis=1) / self.sizes[rows]
 
         for_row_blocks(fill, *self.n.shape)
         # Entropy of `MAX_CLIENT_SIZE` samples is above 3e-12 or exactly 0. A smaller value is a rounding error, which
@@ -151,19 +349,11 @@ class Allocation(NamedTable):
     """Names of the clients, where the counts have them; likewise of the classes."""
     classes: Names = field(default=None, repr=False)
 
-    def __init__(
-        self,
-        n: ArrayLike,
-        policy: str = "",
-        clients: Iterable[object] | None = None,
-        classes: Iterable[object] | None = None,
-    ) -> None:
+    def __init__(self, n: ArrayLike, policy: str = "", clients: NameList = None, classes: NameList = None) -> None:
         table = whole_numbers(n, "an allocation")
         if table.ndim != 2 or (table.size and table.min() < 0):
             raise InputError("an allocation is a table of clients x classes with no negative entry")
-        checked = table, policy, *checked_names(table.shape, clients, classes)
-        for name, value in zip(("n", "policy", "clients", "classes"), checked, strict=True):
-            object.__setattr__(self, name, value)
+        self._set(table, clients, classes, policy=policy)
 
     def named_as(self, counts: LabelCounts) -> Self:
         """The same allocation, with the names of clients and classes that the counts have."""
@@ -217,21 +407,33 @@ class Allocation(NamedTable):
         return self.total
 
 
-class Planned(Protocol):
-    """An `Allocation`, or a `Plan`, which has one."""
+class SharedAllocation(Allocation):
+    """An allocation for clients that share one pool of images."""
 
     @property
-    def n(self) -> IntArray:
-        """Synthetic samples, clients x classes."""
+    def generated(self) -> int:
+        """How many images have to be made: the distinct ones."""
+        return self.distinct
 
-    @property
-    def per_client(self) -> IntArray:
-        """Synthetic samples of each client."""
 
-    @property
-    def total(self) -> int:
-        """B, the synthetic samples of all clients."""
+@dataclass(frozen=True, eq=False)
+class CertifiedAllocation(Allocation):
+    """An allocation that is at most `gap` worse than any allocation of as many samples, in what is `minimised`.
 
+    A gap of 0 means proved optimal (up to rounding).
+    """
+
+    gap: float = 0.0
+    minimised: str = "I"
+
+    def __init__(self, n: IntArray, policy: str, gap: float, minimised: str = "I") -> None:
+        super().__init__(n, policy)
+        object.__setattr__(self, "gap", gap)
+        object.__setattr__(self, "minimised", minimised)
+
+
+Planned: TypeAlias = "Allocation | Plan"
+"""An allocation, or a plan, which has one."""
 
 Table = LabelCounts | ArrayLike | Dictionaries
 """Whatever stands for label counts: a `LabelCounts`, an array, nested lists, dictionaries, a pandas or Arrow table."""
@@ -246,15 +448,45 @@ def as_counts(table: Table) -> LabelCounts:
     return table if isinstance(table, LabelCounts) else LabelCounts(table)
 
 
-def _n_log_n(n: IntArray) -> FloatArray:
-    """N log n, with 0 log 0 = 0 exactly; for small counts a table is faster than the logarithm."""
+def _without_names(table: Any) -> tuple[Any, NameList, NameList]:
+    """The numbers of a table, and the names that a pandas or Arrow table or a dictionary gives to clients and classes.
+
+    The columns of a pandas or Arrow table are recognised as those of a file. A class that a dictionary does not name
+    counts 0.
+    """
+    clients: NameList = None
+    if isinstance(table, Mapping):
+        if [*table] != [*range(len(table))]:
+            clients = [*table]
+        table = [*table.values()]
+    elif hasattr(table, "columns") and (hasattr(table, "iloc") or hasattr(table, "column_names")):  # pandas or Arrow
+        from fedeas.planning.arrow_tables import counts_of_frame  # loads pyarrow, which arrays do not need
+
+        return counts_of_frame(table)
+    elif not isinstance(table, list | tuple) or not any(isinstance(row, Mapping) for row in table):
+        return table, None, None
+    if not all(isinstance(row, Mapping) for row in table):
+        raise InputError("counts in dictionaries must be {client: {class: count}}, or a list of {class: count}")
+    found = {name for row in table for name in row}
     try:
-        return _n_log_n_table().take(n)
-    except IndexError:  # a count beyond the table
-        return np.asarray(n * np.log(np.maximum(n, 1)))
+        classes = sorted(found)
+    except TypeError:  # numbers and text together
+        classes = sorted(found, key=str)
+    n = [[row.get(name, 0) for name in classes] for row in table]
+    return n or np.empty((0, 0)), clients, classes
+
+
+def exact_integers(values: IntArray, largest: int) -> IntArray:
+    """The values as numbers whose squares are exact: Python's whole numbers if a client may be too large for 64 bits.
+
+    >>> exact_integers(np.array([10**12]), largest=10**12) ** 2
+    array([1000000000000000000000000], dtype=object)
+    """
+    return values if largest <= MAX_SQUARED else values.astype(object)
 
 
 @cache
-def _n_log_n_table() -> FloatArray:
+def _n_log_n() -> FloatArray:
+    """N log N of small counts, with 0 log 0 = 0 exactly."""
     n = np.arange(2**16)
     return frozen(n * np.log(np.maximum(n, 1)))

@@ -1,20 +1,102 @@
-"""A plan in Python: its counts and its allocation, with names, totals and a table."""
+"""A plan in Python, with its counts, and the key figures of a plan, summed over parts of a federation of any size."""
 
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from fedeas.core.arrays import IntArray
 from fedeas.core.errors import InputError
 from fedeas.core.foreign_text import for_html
+from fedeas.planning import scores
 from fedeas.planning.counts import Allocation, LabelCounts
-from fedeas.planning.policies import AllocationPolicy
-from fedeas.planning.policies.base import policy_name
-from fedeas.planning.summary import Summary
+from fedeas.planning.policies.base import AllocationPolicy, policy_name
 from fedeas.planning.tables import read_allocation, write_allocation
+
+
+class Extreme(NamedTuple):
+    """A client and how many synthetic samples it generates."""
+
+    samples: int
+    client: str
+
+
+@dataclass(frozen=True)
+class Summary:
+    """Totals of a plan. Summaries of parts add up to the summary of the whole.
+
+    >>> counts = LabelCounts([[10, 0], [5, 5]])
+    >>> whole = Summary.of(counts, Allocation([[0, 10], [0, 0]]))
+    >>> whole.synthetic, whole.removed, whole.most.client
+    (10, 1.0, '0')
+    """
+
+    clients: int
+    real: int
+    synthetic: int
+    receiving: int
+    imbalance_before: float
+    imbalance_after: float
+    least: Extreme
+    most: Extreme
+    largest: IntArray = field(repr=False, compare=False)
+    """The most samples of any client, for each class."""
+
+    @staticmethod
+    def of(counts: LabelCounts, allocation: Allocation, names: Sequence[object] | None = None) -> Summary:
+        """The summary of these clients; `names` are their names if the counts have none."""
+        per_client = allocation.per_client
+        least, most = (
+            Extreme(int(per_client[k]), counts.client_name(k) if names is None else str(names[k]))
+            for k in (int(per_client.argmin()), int(per_client.argmax()))
+        )
+        return Summary(
+            clients=counts.num_clients,
+            real=counts.total,
+            synthetic=allocation.total,
+            receiving=int(np.count_nonzero(per_client)),
+            imbalance_before=scores.imbalance(counts),
+            imbalance_after=scores.imbalance(counts, allocation),
+            least=least,
+            most=most,
+            largest=allocation.n.max(axis=0),
+        )
+
+    def __add__(self, other: Summary) -> Summary:
+        real = self.real + other.real
+        # I weighs clients by their share of the real samples.
+        mine, theirs = self.real / real, other.real / real
+        return Summary(
+            clients=self.clients + other.clients,
+            real=real,
+            synthetic=self.synthetic + other.synthetic,
+            receiving=self.receiving + other.receiving,
+            imbalance_before=mine * self.imbalance_before + theirs * other.imbalance_before,
+            imbalance_after=mine * self.imbalance_after + theirs * other.imbalance_after,
+            least=other.least if other.least.samples < self.least.samples else self.least,
+            most=other.most if other.most.samples > self.most.samples else self.most,
+            largest=np.maximum(self.largest, other.largest),
+        )
+
+    @property
+    def distinct(self) -> int:
+        """Different images that are needed if all clients share one pool."""
+        return int(self.largest.sum())
+
+    @property
+    def removed(self) -> float:
+        """Share of the imbalance removed; 0 if there was none."""
+        return 1 - self.imbalance_after / self.imbalance_before if self.imbalance_before > 0 else 0.0
+
+    @property
+    def synthetic_share(self) -> float:
+        """Share of synthetic samples in the combined training data."""
+        return self.synthetic / (self.real + self.synthetic)
 
 
 @dataclass(frozen=True, eq=False)

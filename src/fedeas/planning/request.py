@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
-from contextlib import nullcontext
+from collections import deque
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, fields, replace
+from functools import reduce
+from operator import add
 
 from fedeas.core.errors import InputError, PolicyError
 from fedeas.core.files import PathLike
+from fedeas.core.own_code import find_class
+from fedeas.core.spec import read_call, read_spec
 from fedeas.planning.beta import (
     MAX_SHARE,
     MIN_REMOVED,
@@ -20,8 +24,10 @@ from fedeas.planning.beta import (
     shortened_beta,
 )
 from fedeas.planning.counts import Allocation, LabelCounts
+from fedeas.planning.plan import Summary
 from fedeas.planning.policies import (
     KL,
+    POLICIES,
     BySize,
     FedEAS,
     FullBalance,
@@ -32,14 +38,11 @@ from fedeas.planning.policies import (
     Policy,
     Pool,
     Uniform,
-    lacks_budget,
     parse_policy,
-    policy_fields,
-    policy_with_budget,
 )
+from fedeas.planning.policies.base import check_budget
 from fedeas.planning.streaming import can_stream, plan_in_passes
-from fedeas.planning.summary import Summary
-from fedeas.planning.tables import Chunk, CountTable, allocation_writer
+from fedeas.planning.tables import Chunk, CountTable, write_parts
 
 WHOLE_CELLS = 2**21
 """Tables with more counts are planned in parts where that is possible: it takes much less memory and about as long."""
@@ -101,12 +104,16 @@ def choose_policy(text: str, limits: Limits, counts: LabelCounts | None = None) 
     >>> choose_policy("fedeas", Limits(total=5), LabelCounts([[9, 0]])).spec
     'fedeas(beta=2.8)'
     """
-    if lacks_budget(text):
+    call = read_call(text, POLICIES, "policy")
+    field = (POLICIES.get(call.name) or find_class(call.name, "policy", Policy)).budget_field
+    if field and field not in call.arguments:
         images = limits.images(counts)
-        return policy_with_budget(text, _fedeas_within(FedEAS(), limits, counts) if images is None else images)
+        budget = _fedeas_within(FedEAS(), limits, counts) if images is None else images
+        check_budget(budget)
+        return read_spec(text, POLICIES, "policy", Policy, left_out={field: budget})
     policy = parse_policy(text)
     if limits.given:
-        if policy.budget_field or (isinstance(policy, FedEAS) and "beta" in policy_fields(text)):
+        if policy.budget_field or (isinstance(policy, FedEAS) and "beta" in call.arguments):
             raise PolicyError(
                 f"{policy.spec} has its budget already; give the budget once, in the policy or as a limit"
             )
@@ -153,16 +160,18 @@ def plan_file(file: CountTable, policy: Policy, out: PathLike | None) -> Summary
 
 def write_plan(parts: Iterable[tuple[Chunk, Allocation]], spec: str, out: PathLike | None) -> Summary:
     """Write a plan to `out`, if given, part by part, and return its summary."""
-    summary: Summary | None = None
-    with nullcontext() if out is None else allocation_writer(out, spec) as writer:
+    summaries: list[Summary] = []
+
+    def summed() -> Iterator[tuple[Chunk, Allocation]]:
         for chunk, allocation in parts:
-            if writer is not None:
-                writer.append(chunk, allocation)
-            part = Summary.of(chunk.counts, allocation, chunk.names)
-            summary = part if summary is None else summary + part
-    if summary is None:
-        raise InputError("the table of counts is empty; give at least one client")
-    return summary
+            yield chunk, allocation
+            summaries.append(Summary.of(chunk.counts, allocation, chunk.names))
+
+    if out is None:
+        deque(summed(), maxlen=0)
+    else:
+        write_parts(out, spec, summed())
+    return reduce(add, summaries)
 
 
 def policy_left_out(compared: Iterable[Allocation]) -> str:

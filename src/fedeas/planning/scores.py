@@ -14,8 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from fedeas.core.arrays import FloatArray, IntArray
 from fedeas.core.errors import InputError
-from fedeas.planning.counts import LabelCounts, Planned, Table, as_counts
-from fedeas.planning.validation import exact_integers
+from fedeas.planning.counts import LabelCounts, Planned, Table, as_counts, exact_integers
 
 
 class ImbalanceSplit(NamedTuple):
@@ -137,11 +136,12 @@ def concentration(counts: Table, allocation: Planned | None = None) -> Concentra
     >>> concentration(counts, Allocation([[0, 0], [0, 4]])).imbalance
     array([1., 1.])
     """
-    counts = as_counts(counts)
     parts = client_imbalance(counts)
     order = np.argsort(-parts, kind="stable")
-    spent = np.zeros(counts.num_clients) if allocation is None else allocation.per_client
-    return Concentration(order, _running_share(parts[order]), _running_share(spent[order]))
+    spent = np.zeros(len(parts)) if allocation is None else allocation.per_client.astype(np.float64)
+    # Of nothing, every share is 0.
+    imbalance, budget = (np.cumsum(values[order]) / (values.sum() or np.inf) for values in (parts, spent))
+    return Concentration(order, imbalance, budget)
 
 
 def budget_ratio(budgets: ArrayLike) -> float:
@@ -184,8 +184,3 @@ def _augmented(counts: LabelCounts, allocation: Planned | None) -> tuple[IntArra
     if allocation is None:
         return counts.n, counts.sizes
     return counts.joined(allocation), counts.sizes + allocation.per_client
-
-
-def _running_share(values: NDArray[np.number]) -> FloatArray:
-    total = values.sum()
-    return np.cumsum(values) / total if total > 0 else np.zeros(len(values))

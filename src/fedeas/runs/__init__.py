@@ -8,15 +8,13 @@ from fedeas.runs.store import Run
 
 if TYPE_CHECKING:
     from fedeas.runs.packed import pack_runs as pack_runs
-    from fedeas.runs.reading import read_runs as read_runs
+    from fedeas.runs.packed import read_runs as read_runs
 
 __all__ = ["Difference", "Measured", "Run", "Verdict", "pack_runs", "paired_difference", "ranks", "read_runs"]
-
-_LAZY = {"pack_runs": "packed", "read_runs": "reading"}
 
 
 def __getattr__(name: str) -> Any:
     """Load what reads and writes Parquet files when it is first used: that takes a while."""
-    if name not in _LAZY:
+    if name not in ("pack_runs", "read_runs"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_LAZY[name]}"), name)
+    return getattr(import_module(f"{__name__}.packed"), name)

@@ -13,6 +13,7 @@ from functools import cached_property
 from statistics import mean, stdev
 from typing import Any, Self
 
+from fedeas.core.provenance import Answer
 from fedeas.core.sentences import listed
 from fedeas.runs.accuracy_curves import RoundRange
 
@@ -125,7 +126,7 @@ class Difference(Measured):
         >>> Difference(2.0, 0.5, 4).range_text(1), Difference(2.0, None, 1).range_text(1)
         ('1.2 to 2.8', '')
         """
-        return ends_text(self.interval, decimals)
+        return "" if self.interval is None else " to ".join(fixed(end, decimals) for end in self.interval)
 
 
 def paired_difference(one: Mapping[int, float], other: Mapping[int, float]) -> Difference | None:
@@ -170,6 +171,11 @@ class Seeds:
             found = [each[key] for each in found]
         known = [float(each) for each in found if each is not None]
         return mean(known) if known else None
+
+    @property
+    def seen(self) -> str:
+        """A note if their generator was made from images that they test on, or may have been; else empty."""
+        return Answer.worst(each.get("seen", Answer.CLEAN) for each in self.summaries.values()).note
 
     def minus(self, other: Seeds) -> Difference | None:
         """The paired difference of accuracy, in points."""
@@ -219,18 +225,13 @@ def conclusion(
         Verdict.ONE_SEED: f"One seed cannot tell {inside} from",
         Verdict.NO_SPREAD: f"Seeds that all differ by the same amount cannot tell {inside} from",
     }
-    names = {verdict: [name for name, each in differences.items() if each.verdict is verdict] for verdict in starts}
-    return " ".join(f"{start} {_first(names[verdict], most)}." for verdict, start in starts.items() if names[verdict])
-
-
-def _first(names: Sequence[str], most: int | None) -> str:
-    """The first names for a sentence, and how many there are besides.
-
-    >>> _first(["a", "b", "c", "d"], 2), _first(["a", "b"], 2)
-    ('a, b and 2 more', 'a and b')
-    """
-    shown = names[:most]
-    return listed([*shown, *[f"{len(names) - len(shown):,} more"] * (len(shown) < len(names))])
+    sentences = []
+    for verdict, start in starts.items():
+        names = [name for name, each in differences.items() if each.verdict is verdict]
+        shown = names[:most]
+        others = [f"{len(names) - len(shown):,} more"] if len(shown) < len(names) else []
+        sentences += [f"{start} {listed([*shown, *others])}."] if names else []
+    return " ".join(sentences)
 
 
 def fixed(value: float, decimals: int) -> str:
@@ -240,21 +241,3 @@ def fixed(value: float, decimals: int) -> str:
     ('−1,234.5', '0.0')
     """
     return f"{value:z,.{decimals}f}".replace("-", "−")
-
-
-def ends_text(interval: tuple[float, float] | None, decimals: int) -> str:
-    """Format the ends of an interval; empty if there is none.
-
-    >>> ends_text((-1.25, 2), 1)
-    '−1.2 to 2.0'
-    """
-    return "" if interval is None else " to ".join(fixed(end, decimals) for end in interval)
-
-
-def signed(value: float, decimals: int) -> str:
-    """The same with a sign for positive numbers, too.
-
-    >>> signed(1.25, 2), signed(-3, 1), signed(-0.001, 1)
-    ('+1.25', '−3.0', '+0.0')
-    """
-    return f"{value:+z,.{decimals}f}".replace("-", "−")

@@ -43,21 +43,19 @@ def grouped(runs: Iterable[T], config_of: Callable[[T], RunConfig]) -> dict[str,
     methods: dict[str, list[T]] = {}
     for run in runs:
         methods.setdefault(config_of(run).method, []).append(run)
-    groups = [group for members in methods.values() for group in _without_twins(members, config_of)]
+    groups: list[list[T]] = []
+    for members in methods.values():
+        if len({config_of(run).seed for run in members}) == len(members):
+            groups.append(members)
+            continue
+        seen: Counter[tuple[str, int]] = Counter()
+        apart: dict[tuple[str, int], list[T]] = {}  # by label and the number of the copy
+        for run in members:
+            config = config_of(run)
+            apart.setdefault((config.label, seen[config.label, config.seed]), []).append(run)
+            seen[config.label, config.seed] += 1
+        groups += apart.values()
     return dict(zip(names_of([[*map(config_of, group)] for group in groups]), groups, strict=True))
-
-
-def _without_twins(runs: list[T], config_of: Callable[[T], RunConfig]) -> list[list[T]]:
-    """The runs of one method as they are if no seed repeats, else by label, with copies apart."""
-    if len({config_of(run).seed for run in runs}) == len(runs):
-        return [runs]
-    seen: Counter[tuple[str, int]] = Counter()
-    groups: dict[tuple[str, int], list[T]] = {}
-    for run in runs:
-        config = config_of(run)
-        groups.setdefault((config.label, seen[config.label, config.seed]), []).append(run)
-        seen[config.label, config.seed] += 1
-    return [*groups.values()]
 
 
 def names_of(methods: Sequence[Sequence[RunConfig]]) -> list[str]:
@@ -77,20 +75,18 @@ def names_of(methods: Sequence[Sequence[RunConfig]]) -> list[str]:
 
 
 def _endings(namesakes: Sequence[Sequence[RunConfig]]) -> list[str]:
-    """What tells methods of one name apart, in their order; digests only if nothing else does."""
+    """What tells methods of one name apart, in their order; digests only if nothing else does.
+
+    If one config ran several times, that is the label, and then the number of the copy.
+    """
     if len(namesakes) == 1:
         return [""]
     settings = [[settings_of(config) for config in configs] for configs in namesakes]
     keys = [key for key in differing([each for method in settings for each in method]) if defines_method(key)]
-    plain = [key for key in keys if not key.startswith(DIGESTS)]
-    shorter = [_ending(method, plain) for method in settings]
-    if len({*shorter}) == len(shorter):
-        return shorter
-    return _with_labels([_ending(method, keys) for method in settings], namesakes)
-
-
-def _with_labels(endings: Sequence[str], namesakes: Sequence[Sequence[RunConfig]]) -> list[str]:
-    """Endings that repeat, because one config ran several times, with the label and the number of the copy."""
+    for shown in ([key for key in keys if not key.startswith(DIGESTS)], keys):
+        endings = [_ending(method, shown) for method in settings]
+        if len({*endings}) == len(endings):
+            return endings
     labels = [f", label={joined(config.label for config in configs)}" for configs in namesakes]
     full = [end + label * (endings.count(end) > 1) for end, label in zip(endings, labels, strict=True)]
     copies = [full[:place].count(end) + 1 for place, end in enumerate(full)]

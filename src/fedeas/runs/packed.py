@@ -1,4 +1,4 @@
-"""Finished runs in one Parquet file, which many tools can read: a row for each run.
+"""Finished runs of several folders, and in one Parquet file, which many tools can read: a row for each run.
 
 Config, summary and environment are JSON texts; the rounds, if they are packed, are a list of structs. The other columns
 repeat what tables look runs up by, so that a config is read only when it is shown.
@@ -7,7 +7,7 @@ repeat what tables look runs up by, so that a config is read only when it is sho
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
@@ -19,9 +19,10 @@ from fedeas.config.recorded import recorded_config
 from fedeas.config.run import RunConfig
 from fedeas.config.sections import ContentConfig
 from fedeas.core.errors import InputError
-from fedeas.core.files import written_whole
+from fedeas.core.files import PathLike, written_whole
+from fedeas.core.log import log
 from fedeas.core.records import READ_AGAIN, Record, damaged, read_bytes, read_record
-from fedeas.runs.store import Run, UsedGenerator
+from fedeas.runs.store import PACKED_RUNS, Run, UsedGenerator, sound_runs
 
 LEVEL = 22
 """The most thorough compression of zstd."""
@@ -35,6 +36,9 @@ COLUMNS = pa.schema({
     "used_generator": pa.struct(dict.fromkeys(UsedGenerator._fields, TEXT)),
 })  # fmt: skip
 """All columns but the rounds."""
+
+NUMBERS = ("accuracy", "final", "peak", "total")
+NEEDED = {*NUMBERS, "window", "steps", "samples", "rounds_to_threshold", "gamma_hat", "images", "seconds"}
 
 Column = Callable[[], pa.ChunkedArray | None]
 """Reads the column of rounds; None if no rounds were packed."""
@@ -108,6 +112,32 @@ class PackedRun(Run):
             raise InputError(f"{self.path}: its rounds were not packed; make the run again to have them")
         self._check_order(self.path.parent, found, self.summary().get("rounds", len(found)))
         return list(found)
+
+
+def read_runs(*places: PathLike) -> Iterator[Run]:
+    """The finished runs in Parquet files, and in folders and their subfolders: run directories, and Parquet files.
+
+    In a folder, a run that is damaged is left out with a warning. A place that is given twice is read once.
+    """
+    for place in {Path(place).resolve(): Path(place) for place in places}.values():
+        if place.suffix == PACKED_RUNS:
+            yield from unpack(place)
+            continue
+        for path in sorted([*place.glob(f"*{PACKED_RUNS}"), *place.glob(f"[!.]*/*{PACKED_RUNS}")]):
+            try:
+                yield from unpack(path)
+            except InputError as error:
+                log.warning("left out: %s", error)
+        found = sorted([*place.glob("*/summary.json"), *place.glob("[!.]*/*/summary.json")])
+        yield from sound_runs([path.parent for path in found], _check_summary)
+
+
+def _check_summary(run: Run) -> None:
+    path, summary = run.path / "summary.json", run.summary()
+    if missing := NEEDED - summary.keys():
+        raise InputError(f"{path} lacks {', '.join(sorted(missing))}")
+    if odd := [name for name in NUMBERS if not isinstance(summary[name], int | float)]:
+        raise InputError(f"{path} has no number for {', '.join(odd)}")
 
 
 def pack_runs(runs: Iterable[Run], path: Path, with_rounds: bool = True) -> None:

@@ -27,6 +27,7 @@ from fedeas.core.files import PathLike, append_line, make_folder, written_whole
 from fedeas.core.foreign_text import for_html
 from fedeas.core.locks import locked
 from fedeas.core.log import log
+from fedeas.core.provenance import Answer
 from fedeas.core.records import (
     Journal,
     damaged,
@@ -45,8 +46,7 @@ from fedeas.core.records import Record as Record
 from fedeas.core.tensor_files import METADATA, read_header
 from fedeas.generators.registry import content_digest
 from fedeas.models.initial_weights import content as content_of_start
-from fedeas.planning.counts import Allocation, LabelCounts
-from fedeas.planning.named_table import import_pandas
+from fedeas.planning.counts import Allocation, LabelCounts, import_pandas
 from fedeas.runs.summary_check import summary_problem
 
 ROUNDS, PACKED_ROUNDS, IMAGES = "rounds.jsonl", "rounds.jsonl.gz", "images.jsonl"
@@ -106,6 +106,11 @@ class Run:
         """The measures; only for a finished run."""
         return read_record(self.path / "summary.json", REMEDY)
 
+    @property
+    def seen(self) -> str:
+        """A note if the run's generator was made from images that it tests on, or may have been; else empty."""
+        return Answer(self.summary().get("seen", Answer.CLEAN)).note if self.finished else ""
+
     def environment(self) -> Record:
         """Versions, device and threads of the latest start."""
         path = self.path / "env.json"
@@ -139,7 +144,10 @@ class Run:
         path, packed = self.path / ROUNDS, self.path / PACKED_ROUNDS
         if path.exists() or not packed.exists():
             return path, (read_bytes(path) if path.exists() else b"").split(b"\n")[:-1]
-        return packed, _unzipped_lines(packed)
+        try:
+            return packed, gzip.decompress(read_bytes(packed)).split(b"\n")[:-1]
+        except (OSError, EOFError, zlib.error) as error:
+            raise damaged(packed, error, REMEDY) from None
 
     def _check_order(self, path: Path, records: list[Record], expected: int) -> None:
         """Refuse records with a gap, and fewer records than were written."""
@@ -162,7 +170,7 @@ class Run:
         reached = f"accuracy {self.summary()['accuracy']:.2%}" if self.finished else "not finished"
         facts = {
             "run": self.path.name, "policy": self.config.policy, "algorithm": self.config.algorithm,
-            "rounds": f"{done} of {self.config.rounds.total}", "result": reached,
+            "rounds": f"{done} of {self.config.rounds.total}", "result": f"{reached}; {self.seen}".strip("; "),
         }  # fmt: skip
         rows = (f"<tr><th>{for_html(name)}</th><td>{for_html(value)}</td></tr>" for name, value in facts.items())
         return f"<table>{''.join(rows)}</table>"
@@ -185,10 +193,20 @@ class Run:
         self.environment(), self.generator(), self.rounds(), self.noted_images()
         if self.finished and (problem := summary_problem(self.summary())):
             raise damaged(self.path / "summary.json", problem, REMEDY)
-        if not self.finished and self.checkpoint.exists():
-            _check_length(self.checkpoint)
         if self.has_allocation:
             self.allocation()
+        if self.finished or not self.checkpoint.exists():
+            return
+        try:
+            with self.checkpoint.open("rb") as file:  # its length is compared with its header; its tensors are not read
+                header, start = read_header(file)
+                ends = [entry["data_offsets"][1] for name, entry in header.items() if name != METADATA]
+                if file.seek(0, os.SEEK_END) != start + max(ends, default=0):
+                    raise ValueError("its length differs from what its header says")
+        except OSError as error:
+            raise unreadable(self.checkpoint, error) from None
+        except (ValueError, TypeError, LookupError, RecursionError) as error:
+            raise damaged(self.checkpoint, error, "remove this file to start the run again") from None
 
     def append_round(self, record: Record) -> None:
         """Add the line of a round."""
@@ -322,28 +340,6 @@ def sound_runs(paths: Iterable[Path], check: Callable[[Run], object] = Run.check
         else:
             found.append(run)
     return found
-
-
-def _check_length(checkpoint: Path) -> None:
-    """Refuse a checkpoint that is shorter or longer than its header says; its tensors are not read."""
-    try:
-        with checkpoint.open("rb") as file:
-            header, start = read_header(file)
-            ends = [entry["data_offsets"][1] for name, entry in header.items() if name != METADATA]
-            if file.seek(0, os.SEEK_END) != start + max(ends, default=0):
-                raise ValueError("its length differs from what its header says")
-    except OSError as error:
-        raise unreadable(checkpoint, error) from None
-    except (ValueError, TypeError, LookupError, RecursionError) as error:
-        raise damaged(checkpoint, error, "remove this file to start the run again") from None
-
-
-def _unzipped_lines(path: Path) -> list[bytes]:
-    """The complete lines of a file that gzip compressed."""
-    try:
-        return gzip.decompress(read_bytes(path)).split(b"\n")[:-1]
-    except (OSError, EOFError, zlib.error) as error:
-        raise damaged(path, error, REMEDY) from None
 
 
 def trained(record: Record) -> list[int]:

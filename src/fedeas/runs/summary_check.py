@@ -6,6 +6,8 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from fedeas.core.provenance import Answer
+
 SHARES = ("accuracy", "final", "peak")
 COUNTS = ("total", "generated")
 MAYBE_UNKNOWN = ("steps", "samples", "rounds_to_threshold", "gamma_hat", "imbalance_removed")
@@ -28,22 +30,17 @@ def summary_problem(summary: Mapping[str, Any]) -> str:
     for name in MAYBE_UNKNOWN:
         if name not in summary or not (summary[name] is None or _is_number(summary[name])):
             return _said(summary, name, "a number or null")
-    if not _is_window(summary.get("window")):
+    window = summary.get("window")
+    if not (isinstance(window, list) and [type(end) for end in window] == [int, int] and 1 <= window[0] <= window[1]):
         return _said(summary, "window", "the first and the last of some rounds")
     seconds = summary.get("seconds")
     if not isinstance(seconds, Mapping) or not all(_is_number(seconds.get(name)) for name in SECONDS):
         return _said(summary, "seconds", f"numbers for {', '.join(SECONDS)}")
-    return ""
+    return "" if summary.get("seen", Answer.CLEAN) in [*Answer] else _said(summary, "seen", " or ".join(Answer))
 
 
 def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-
-
-def _is_window(value: object) -> bool:
-    if not isinstance(value, list) or len(value) != 2 or not all(type(end) is int for end in value):
-        return False
-    return bool(1 <= value[0] <= value[1])
 
 
 def _said(summary: Mapping[str, Any], name: str, wanted: str) -> str:

@@ -33,39 +33,56 @@ TOLERANCE = 1e-4
 def check_algorithm(algorithm: FedAvg) -> None:
     """Check replies, state and repeatability; see `fedeas.testing.check_algorithm`."""
     try:
-        _check_laws(algorithm)
+        assert isinstance(algorithm.spec, str), "an algorithm must have a spec"
+        assert pickle.loads(pickle.dumps(algorithm)) == algorithm, "an algorithm must survive pickling"
+        first, again = _federate(algorithm), _federate(algorithm)
+        missing = set(model_arrays(_model())) - set(first)
+        assert not missing, f"the server's state lacks {min(missing, default='')}; keep the model under {MODEL!r}"
+        _check_tensors(first, "the server's state")
+        for name, tensor in first.items():
+            assert torch.equal(tensor, again[name]), f"{name} differs between two runs with the same seed"
+        if algorithm.stacks:
+            _check_stacked(algorithm)
     except FedEASError as error:
         raise AssertionError(str(error)) from error
 
 
-def _check_laws(algorithm: FedAvg) -> None:
-    assert isinstance(algorithm.spec, str), "an algorithm must have a spec"
-    assert pickle.loads(pickle.dumps(algorithm)) == algorithm, "an algorithm must survive pickling"
-    first, again = _federate(algorithm), _federate(algorithm)
-    missing = set(model_arrays(_model())) - set(first)
-    assert not missing, f"the server's state lacks {min(missing, default='')}; keep the model under {MODEL!r}"
-    _check_tensors(first, "the server's state")
-    for name, tensor in first.items():
-        assert torch.equal(tensor, again[name]), f"{name} differs between two runs with the same seed"
-    if algorithm.stacks:
-        _check_stacked(algorithm)
+def _federate(algorithm: FedAvg) -> Arrays:
+    """The server's state after a set-up exchange and two rounds, in which each client keeps to the laws of replies."""
+    worker = _worker(algorithm)
+    server = set_up(algorithm, LocalEngine(worker), algorithm.init(_model(), FLEET), len(SIZES))
+    states: dict[int, Arrays] = {}
+    for number in range(ROUNDS):
+        broadcast = algorithm.broadcast(server, number)
+        before = copy.deepcopy(broadcast)
+        replies = []
+        for client, size in enumerate(SIZES):
+            reply, states[client] = worker.run(Task.TRAIN, client, number, broadcast, states.get(client, {}))
+            assert reply is not None  # only a set-up exchange may have none
+            assert reply.client == client, f"the reply of client {client} names client {reply.client}"
+            assert reply.weight == size, f"client {client} replies with weight {reply.weight}, but has {size} samples"
+            _check_tensors(reply.arrays, f"the reply of client {client}")
+            replies.append(reply)
+        for name, tensor in before.items():
+            same = torch.equal(tensor, broadcast[name])
+            assert same, f"a client has changed {name} of the broadcast; work on a copy"
+        server = algorithm.server_update(server, replies, number)
+    return server
 
 
 def _check_stacked(algorithm: FedAvg) -> None:
     """Clients that train as one stacked model reply as those that train one after the other."""
     worker = _worker(algorithm)
     stacked = gpu_engine(worker, SHAPE, NORMALISE, max(SIZES), EngineConfig(name="fused"), len(SIZES))
+    answers: list[list[Reply]] = []
     with closing(LocalEngine(worker)) as one_by_one, closing(stacked):
-        expected, found = (_first_replies(algorithm, engine) for engine in (one_by_one, stacked))
-    for ours, theirs in zip(expected, found, strict=True):
+        for engine in (one_by_one, stacked):
+            server = set_up(algorithm, engine, algorithm.init(_model(), FLEET), len(SIZES))
+            answers.append(engine.map(Task.TRAIN, algorithm.broadcast(server, 0), range(len(SIZES)), 0))
+    for ours, theirs in zip(*answers, strict=True):
         for name, tensor in ours.arrays.items():
             same = torch.allclose(tensor.float(), theirs.arrays[name].float(), rtol=TOLERANCE, atol=TOLERANCE)
             assert same, f"stacks, but {name} of client {ours.client} differs; average with batch.mean in the loss"
-
-
-def _first_replies(algorithm: FedAvg, engine: LocalEngine) -> list[Reply]:
-    server = set_up(algorithm, engine, algorithm.init(_model(), FLEET), len(SIZES))
-    return engine.map(Task.TRAIN, algorithm.broadcast(server, 0), range(len(SIZES)), 0)
 
 
 def _check_tensors(arrays: Mapping[str, Tensor], whose: str) -> None:
@@ -75,48 +92,15 @@ def _check_tensors(arrays: Mapping[str, Tensor], whose: str) -> None:
         assert bool(torch.isfinite(tensor.float()).all()), f"{name} in {whose} is not finite"
 
 
-def _check_reply(reply: Reply, client: int) -> None:
-    size = SIZES[client]
-    assert reply.client == client, f"the reply of client {client} names client {reply.client}"
-    assert reply.weight == size, f"client {client} replies with weight {reply.weight}, but has {size} samples"
-    _check_tensors(reply.arrays, f"the reply of client {client}")
-
-
-def _federate(algorithm: FedAvg) -> Arrays:
-    """The server's state after a set-up exchange and two rounds."""
-    worker = _worker(algorithm)
-    server = set_up(algorithm, LocalEngine(worker), algorithm.init(_model(), FLEET), len(SIZES))
-    states: dict[int, Arrays] = {}
-    for number in range(ROUNDS):
-        replies = _round(algorithm, worker, server, states, number)
-        server = algorithm.server_update(server, replies, number)
-    return server
-
-
-def _round(algorithm: FedAvg, worker: Worker, server: Arrays, states: dict[int, Arrays], number: int) -> list[Reply]:
-    broadcast = algorithm.broadcast(server, number)
-    before = copy.deepcopy(broadcast)
-    replies = []
-    for client in range(len(SIZES)):
-        reply, states[client] = worker.run(Task.TRAIN, client, number, broadcast, states.get(client, {}))
-        assert reply is not None  # only a set-up exchange may have none
-        _check_reply(reply, client)
-        replies.append(reply)
-    for name, tensor in before.items():
-        assert torch.equal(tensor, broadcast[name]), f"a client has changed {name} of the broadcast; work on a copy"
-    return replies
-
-
 def _worker(algorithm: FedAvg) -> Worker:
+    def load_client(client: int) -> ClientData:
+        rng = np.random.default_rng(client)
+        images = rng.integers(0, 256, (SIZES[client], *SHAPE), dtype=np.uint8)
+        return ClientData.of(images, rng.integers(0, CLASSES, SIZES[client]), NORMALISE)
+
     nothing = np.zeros((len(SIZES), CLASSES), dtype=np.int64)
-    return Worker(algorithm, _model(), _client, nothing, None, TRAIN, 0, ROUNDS)
+    return Worker(algorithm, _model(), load_client, nothing, None, TRAIN, 0, ROUNDS)
 
 
 def _model() -> torch.nn.Module:
     return build_model("small-cnn", SHAPE, CLASSES, seed=0)
-
-
-def _client(client: int) -> ClientData:
-    rng = np.random.default_rng(client)
-    images = rng.integers(0, 256, (SIZES[client], *SHAPE), dtype=np.uint8)
-    return ClientData.of(images, rng.integers(0, CLASSES, SIZES[client]), NORMALISE)

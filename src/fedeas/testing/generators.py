@@ -22,30 +22,22 @@ def check_generator(generator: Generator, count: int = 12) -> None:
     labels = rng.integers(0, generator.num_classes, count)
     index = image_index(client=3, count=count)
     images = _drawn(generator, labels, index)
-    _check_order(generator, labels, index, images)
-    for place in (0, count - 1):
-        alone = _drawn(generator, labels[[place]], index[[place]])
-        address = f"label {labels[place]} and index {index[place]}"
-        assert np.array_equal(alone[0], images[place]), f"{address}: the image differs when it is drawn alone"
-    _check_refusals(generator)
-    assert len(generator.fingerprint) >= 16, "fingerprint must be a hash of what determines the images"
-    assert generator.batch_size >= 1, f"batch_size is {generator.batch_size}; it must be 1 or more"
-
-
-def _check_order(generator: Generator, labels: IntArray, index: IntArray, images: NDArray[np.uint8]) -> None:
     again = _drawn(generator, labels, index)
     assert np.array_equal(again, images), "images differ when the same addresses are drawn twice"
     backwards = _drawn(generator, labels[::-1].copy(), index[::-1].copy())
     assert np.array_equal(backwards[::-1], images), "images differ when the addresses come in another order"
-
-
-def _check_refusals(generator: Generator) -> None:
+    for place in (0, count - 1):
+        alone = _drawn(generator, labels[[place]], index[[place]])
+        address = f"label {labels[place]} and index {index[place]}"
+        assert np.array_equal(alone[0], images[place]), f"{address}: the image differs when it is drawn alone"
     for label in (-1, generator.num_classes):
         try:
             generator.sample(np.array([label]), image_index(client=0, count=1))
         except InputError:
             continue
         raise AssertionError(f"label {label} is not refused, but there are {generator.num_classes} classes")
+    assert len(generator.fingerprint) >= 16, "fingerprint must be a hash of what determines the images"
+    assert generator.batch_size >= 1, f"batch_size is {generator.batch_size}; it must be 1 or more"
 
 
 def _drawn(generator: Generator, labels: IntArray, index: IntArray) -> NDArray[np.uint8]:

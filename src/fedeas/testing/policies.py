@@ -32,11 +32,22 @@ def check_policy(policy: AllocationPolicy) -> None:
         except PolicyError:
             continue
         except InputError as error:
-            raise AssertionError(f"allocate fails for the counts {_shown(counts)}: {error}") from error
+            raise AssertionError(f"allocate fails for the counts {counts.n.tolist()}: {error}") from error
         checked += 1
-        _check_plan(policy, counts, plan)
-        if policy.is_local:
-            _check_local(policy, counts, plan)
+        table = f"for the counts {counts.n.tolist()}"
+        assert isinstance(plan, Allocation), f"allocate must give an Allocation, not {type(plan).__name__}"
+        assert plan.n.shape == counts.n.shape, f"the allocation is {plan.n.shape} for counts of {counts.n.shape}"
+        assert plan.n.min() >= 0, f"negative numbers of samples {table}"
+        again = policy.allocate(LabelCounts(counts.n.copy()))
+        assert np.array_equal(plan.n, again.n), f"two allocations differ {table}"
+        budget = getattr(policy, "budget", None)
+        if isinstance(budget, int | np.integer | Policy):
+            wanted = samples_in(budget, [counts])  # type: ignore[arg-type]
+            assert plan.total == wanted, f"{plan.total} samples are spent of a budget of {wanted}, {table}"
+        for client in range(len(counts)) if policy.is_local else ():
+            alone, row = policy.allocate(counts[[client]]).n[0], plan.n[client]
+            rows = f"client {client} gets {row.tolist()} among the others, {alone.tolist()} alone"
+            assert np.array_equal(row, alone), f"is_local, but {rows}, {table}"
     assert checked, "the policy refuses every table of counts"
 
 
@@ -51,28 +62,3 @@ def tables() -> Iterator[LabelCounts]:
     yield LabelCounts(np.full((3, 4), 7))
     yield LabelCounts([[10, 0]])
     yield LabelCounts(np.diag([5, 1, 30]))
-
-
-def _check_plan(policy: AllocationPolicy, counts: LabelCounts, plan: Allocation) -> None:
-    assert isinstance(plan, Allocation), f"allocate must give an Allocation, not {type(plan).__name__}"
-    assert plan.n.shape == counts.n.shape, f"the allocation is {plan.n.shape} for counts of {counts.n.shape}"
-    assert plan.n.min() >= 0, f"negative numbers of samples for the counts {_shown(counts)}"
-    again = policy.allocate(LabelCounts(counts.n.copy()))
-    assert np.array_equal(plan.n, again.n), f"two allocations differ for the same counts {_shown(counts)}"
-    budget = getattr(policy, "budget", None)
-    if isinstance(budget, int | np.integer | Policy):
-        wanted = samples_in(budget, counts)  # type: ignore[arg-type]
-        assert plan.total == wanted, f"{plan.total} samples are spent of a budget of {wanted}, for {_shown(counts)}"
-
-
-def _check_local(policy: AllocationPolicy, counts: LabelCounts, plan: Allocation) -> None:
-    for client in range(len(counts)):
-        alone = policy.allocate(counts[[client]]).n[0]
-        assert np.array_equal(plan.n[client], alone), (
-            f"is_local, but client {client} gets {plan.n[client].tolist()} among the others, "
-            f"{alone.tolist()} alone, for the counts {_shown(counts)}"
-        )
-
-
-def _shown(counts: LabelCounts) -> str:
-    return str(counts.n.tolist())

@@ -15,7 +15,7 @@ from fedeas.planning import scores
 from fedeas.runs import pack_runs, read_runs
 from fedeas.runs.store import RunStore
 from fedeas.views.report import write_report
-from fedeas.views.report.breakdown import client_accuracy
+from fedeas.views.report.methods import client_accuracy
 
 COUNTS = LabelCounts([[30, 2], [4, 25], [9, 9]])
 TOTALS = {"no-generation": 0, "full-balance": 49}  # any other policy of these tests has the budget
@@ -86,7 +86,7 @@ def add(tmp_path):
     """Make a run directory: finished with this accuracy, or left after some rounds."""
 
     def make(label, policy, seed=0, accuracy=0.8, *, rounds=4, unfinished=False, classes=None, **more):
-        names = ("reached", "gamma", "seconds", "generated", "final", "steps", "samples", "window")
+        names = ("reached", "gamma", "seconds", "generated", "final", "steps", "samples", "window", "seen")
         facts = {name: more.pop(name) for name in names if name in more}
         given = {"label": label, "policy": policy, "seed": seed, "rounds": RoundsConfig(total=4, threshold=0.75)}
         run = RunStore(tmp_path / "runs").open(RunConfig(**(given | more)))
@@ -522,6 +522,20 @@ def test_what_runs_could_not_verify_is_listed_only_if_there_is_something(add, pa
     runs[1].write_json("env.json", {"device": "cpu", "unknown": ["which images w.pt has seen"]})
     assert "could not be verified" in page(*runs).text("dt")
     assert "which images w.pt has seen" in page(*runs).text("dd")
+
+
+@pytest.mark.parametrize(("seen", "note"), [("seen", "the run's images seen"), ("unknown", "ancestors unknown")])
+def test_every_table_says_what_a_generator_may_have_seen(add, page, seen, note):
+    found = page(add("a", "fedeas", seen=seen), add("a", "fedeas", 1), add("b", "full-balance"))
+    for name in (ACCURACIES, WORK):
+        assert {*found.result(name)} == {f"a ({note})", "b"}
+    assert f"a ({note}) reaches" in found.lead()
+    assert note not in page(add("c", "fedeas", 2)).text()
+
+
+def test_an_answer_that_is_none_is_damage(add, page):
+    with pytest.raises(InputError, match="seen is 'perhaps', not clean or unknown or seen"):
+        page(add("a", "fedeas", seen="perhaps"))
 
 
 def test_heat_maps_show_each_plan_once(five, page):

@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 
 from fedeas import Allocation, FedEAS, FullBalance, LabelCounts
 from fedeas.planning import scores
-from fedeas.views.web import html_plot, plan_charts, plan_result
+from fedeas.views.web import html_plot, plan_charts
 from fedeas.views.web.html_plot import Axis
 
 COUNTS = LabelCounts([[900, 80, 20], [10, 300, 690], [400, 0, 380]])
-CURVES = plan_result.curves(COUNTS)
+CURVES = plan_charts.curves(COUNTS)
 
 
 def points_of(plot, name):

@@ -9,7 +9,7 @@ from views.web.browser import chromium, complaints_of, recorded_runs, served
 from waiting import LIMIT
 
 from fedeas.runs.store import RunStore
-from fedeas.views.web.runs_page import REFRESH_SECONDS
+from fedeas.views.web.planner import REFRESH_SECONDS
 
 PATIENCE = 1000 * LIMIT  # milliseconds
 

@@ -50,8 +50,8 @@ from fedeas.planning.request import Limits, choose_policy
 from fedeas.runs.accuracy_curves import AccuracyCurve
 from fedeas.runs.store import RunStore
 from fedeas.views.figures import DARK, LIGHT
-from fedeas.views.web import charts, downloads, heat_table, html_plot, plan_charts, plan_result, runs, sources
-from fedeas.views.web.choices import SIZE_WORDS, Choice, Size
+from fedeas.views.web import charts, html_plot, plan_charts, runs, sources
+from fedeas.views.web.plan_choices import NO_LIMIT, SIZE_WORDS, Choice, Size, table_file, takes_budget
 from fedeas.views.web.runs import ListedMethod, ListedRun
 from reproduction.published import example_counts, published
 
@@ -184,22 +184,25 @@ def test_a_drawn_federation_is_planned(app):
     assert app.code[0].value.startswith("fedeas partition cifar10 --clients 7 --alpha 0.1 --seed 3 --out counts.csv\n")
 
 
-@pytest.mark.parametrize(("policy", "fill"), [*((name, "mean") for name in POLICIES), ("pool", "max")])
-def test_every_policy_has_words_a_command_and_a_config(policy, fill, tmp_path):
-    choice = Choice(policy, Limits(total=700), fill=fill)
+@pytest.mark.parametrize(
+    "spec", [*(name for name in POLICIES if name != "cost-aware"), "cost-aware(price=0.1)", "pool(fill=max)"]
+)
+def test_every_policy_has_words_a_command_and_a_config(spec, tmp_path):
+    policy = spec.partition("(")[0]
+    choice = Choice(spec, Limits(total=700) if takes_budget(policy) else NO_LIMIT)
     chosen = choice.resolved(COUNTS)
     data = {"data": {"dataset": "digits"}}
     federation = sources.CountSource("mine", COUNTS, str(tmp_path / "counts.csv"), config=data)
-    (tmp_path / "counts.csv").write_bytes(downloads.counts_file(COUNTS))
+    (tmp_path / "counts.csv").write_bytes(table_file(COUNTS))
     (tmp_path / "run.toml").write_text(run_config(federation, chosen))
     config = load_config(tmp_path / "run.toml")
     assert config.policy == chosen.spec
-    assert policy != "pool" or chosen.fill == fill
+    assert policy != "pool" or chosen.fill == ("max" if "max" in spec else "mean")
     assert config.generator.startswith("shared(") == (policy == "pool")
     with pytest.raises(SystemExit):
-        main([*shlex.split(downloads.commands(federation, choice))[1:], "--out", str(tmp_path / "plan.json")])
+        main([*shlex.split(choice.commands(federation))[1:], "--out", str(tmp_path / "plan.json")])
     by_command = json.loads((tmp_path / "plan.json").read_text())
-    by_page = json.loads(downloads.allocation_file(COUNTS, chosen.allocate(COUNTS), ".json"))
+    by_page = json.loads(table_file(COUNTS, chosen.allocate(COUNTS), ".json"))
     assert [row["n"] for row in by_command["clients"]] == [row["n"] for row in by_page["clients"]]
     assert POLICIES[policy].description
     assert set(SIZE_WORDS) == set(Size)
@@ -245,7 +248,7 @@ def test_uploads_are_read_in_both_forms_and_formats(tmp_path):
         assert found.counts == read_counts(tmp_path / f"wide{ending}")
     rows = sources.read_upload("my rows.csv", b"client,label\na,0\na,2\nb,2\n", 4)
     assert rows.counts.n.tolist() == [[1, 0, 1, 0], [0, 0, 1, 0]]
-    assert downloads.commands(rows, Choice()) == "fedeas plan 'my rows.csv' --classes 4"
+    assert Choice().commands(rows) == "fedeas plan 'my rows.csv' --classes 4"
 
 
 def test_an_upload_says_how_it_was_read_and_its_command_reads_it_in_the_same_way():
@@ -289,7 +292,7 @@ def test_impossible_uploads_are_refused_with_a_reason(name, content, words):
 
 def test_curves_run_from_little_to_full_balance_and_no_policy_beats_the_optimum():
     counts = example_counts()
-    found = plan_result.curves(counts)
+    found = plan_charts.curves(counts)
     reachable = cache(lambda total: imbalance_removed(counts, Optimal(budget=total).allocate(counts)))
     for name, path in found.paths.items():
         assert path.total[0] < found.demand.total / 500, name
@@ -308,7 +311,7 @@ def test_every_point_of_the_references_is_what_they_do_with_that_budget(counts):
     demand = FullBalance().allocate(counts).total
     assume(demand)  # where all are balanced no price finds a buyer, and nothing is drawn
     vessels = Waterfill(counts)
-    greedy, optimal = (plan_result.reference_plans(vessels, take, fewest=0) for take in plan_result.TAKES.values())
+    greedy, optimal = (plan_charts.reference_plans(vessels, take, fewest=0) for take in plan_charts.TAKES.values())
     for plan in greedy:
         assert np.array_equal(plan.n, Greedy(budget=plan.total).allocate(counts).n)
     for plan in optimal:
@@ -324,11 +327,11 @@ def test_balanced_and_tiny_federations_are_drawn_too():
     for counts in (LabelCounts([[5, 5], [7, 7]]), LabelCounts([[1, 0]])):
         found = fedeas_plan(counts, "fedeas(beta=3)")
         point = (found.policy.spec, found.allocation.total, found.summary.removed)
-        curves = plan_result.curves(counts)
+        curves = plan_charts.curves(counts)
         plots = [plan_charts.trade_off(curves, *point)]
         charts.heat_map(counts, found.allocation.n, np.arange(counts.num_clients), 0, "none")
-        heat_table.heat_table(counts, found.allocation.n, np.arange(counts.num_clients), 0, "none")
-        heat_table.heat_scale(0)
+        html_plot.heat_table(counts, found.allocation.n, np.arange(counts.num_clients), 0, "none")
+        html_plot.heat_scale(0)
         plots.append(plan_charts.demand_dots(counts, found.allocation, curves.demand, np.arange(counts.num_clients)))
         plots.append(plan_charts.concentration(counts, found.allocation))
         assert not any(re.search(r"nan|inf[,%]", text) for text in map(html_plot.plot_html, plots))
@@ -336,7 +339,7 @@ def test_balanced_and_tiny_federations_are_drawn_too():
 
 def test_prices_are_images_times_rate_and_size():
     plan = Uniform(budget=1200).allocate(COUNTS)
-    prices = plan_result.prices(COUNTS, [plan], plan.policy, rate=2, side=100)
+    prices = plan_charts.prices(COUNTS, [plan], plan.policy, rate=2, side=100)
     assert [prices[name] for name in ("policy", "images", "minutes", "MB")] == [[plan.policy], [1200], [10], [36]]
 
 
@@ -344,10 +347,10 @@ def test_names_from_files_stay_text():
     assert for_markdown("![x](http://example.org)") == r"\!\[x\]\(http\://example\.org\)"
     counts = LabelCounts([[1, 2]], clients=["<a href='x'>"], classes=["<b>", 'c" onclick="d'])
     shown = counts, counts.n, np.array([0]), 2, "t"
-    for text in (charts.heat_map(*shown).to_json(), heat_table.heat_table(*shown)):
+    for text in (charts.heat_map(*shown).to_json(), html_plot.heat_table(*shown)):
         assert "<a " not in text
         assert "&lt;b&gt;" in text
-    assert 'onclick="' not in heat_table.heat_table(*shown)
+    assert 'onclick="' not in html_plot.heat_table(*shown)
     plan = FullBalance().allocate(counts)
     text = html_plot.plot_html(plan_charts.demand_dots(counts, plan, plan, np.array([0])))
     assert text.count("&lt;a href=&#x27;x&#x27;&gt;") == 4  # label, its title, and two tips
@@ -356,8 +359,8 @@ def test_names_from_files_stay_text():
 
 def test_a_small_heat_map_is_a_table_with_its_numbers_and_blanks():
     counts = LabelCounts(np.arange(60).reshape(6, 10) * 7)
-    assert heat_table.is_small(*counts.n.shape)
-    text = heat_table.heat_table(counts, counts.n, np.array([0, 5, 2]), 413, "t")
+    assert html_plot.is_small(*counts.n.shape)
+    text = html_plot.heat_table(counts, counts.n, np.array([0, 5, 2]), 413, "t")
     rows = [re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", row) for row in text.split("<tr>")[1:]]
     assert rows[0] == ["client", *map(str, range(10))]
     assert rows[1] == ["0", "", *map(str, range(7, 70, 7))]
@@ -368,7 +371,7 @@ def test_a_small_heat_map_is_a_table_with_its_numbers_and_blanks():
 @pytest.mark.parametrize("screen", [LIGHT, DARK])
 def test_every_number_of_a_heat_table_can_be_read_on_its_colour(screen):
     counts = LabelCounts(np.unique(np.geomspace(1, 1000, 12).astype(int))[None])
-    text = heat_table.heat_table(counts, counts.n, np.array([0]), 1000, "t", screen)
+    text = html_plot.heat_table(counts, counts.n, np.array([0]), 1000, "t", screen)
     cells = re.findall(r"background:(#\w{6});color:(#\w{6})", text)
     brightness = [relative_luminance(back) for back, _ in cells]
     assert len(cells) == counts.num_classes
@@ -387,7 +390,7 @@ def relative_luminance(colour):
 
 def test_every_client_of_a_large_heat_map_has_its_name():
     counts = LabelCounts(np.arange(5000).reshape(500, 10))
-    assert not heat_table.is_small(*counts.n.shape)
+    assert not html_plot.is_small(*counts.n.shape)
     figure = charts.heat_map(counts, counts.n, np.arange(500), 60, "t").to_dict()
     assert figure["layout"]["yaxis"]["dtick"] == 1
     assert figure["layout"]["height"] >= 15 * 500
@@ -413,10 +416,10 @@ def test_a_stopped_run_is_told_from_one_in_progress(tmp_path):
     (run,) = (run for run in RunStore(tmp_path).all() if not run.finished)
 
     def shown():
-        listing = runs.listed(tmp_path).runs
-        (listed,) = (each for each in listing if each.name == run.path.name)
+        listing = runs.listed(tmp_path)
+        (listed,) = (each for each in listing.runs if each.name == run.path.name)
         (end,) = {trace.marker.symbol for trace in charts.accuracy(runs.drawn_methods([listed])).data}
-        return listed.state, runs.any_under_way(listing), end
+        return listed.state, listing.any_under_way, end
 
     assert shown() == ("stopped: 3 of 6 rounds", False, "x")
     with run.locked():
@@ -549,16 +552,16 @@ def test_all_of_the_papers_partitions_can_be_chosen():
 
 
 def test_a_price_without_a_budget_is_a_choice_too():
-    assert Choice("cost-aware", Limits(beta=3), 0.25).resolved(COUNTS) == CostAware(price=0.25)
+    assert Choice("cost-aware(price=0.25)").resolved(COUNTS) == CostAware(price=0.25)
     with pytest.raises(PolicyError):
         Choice("missing-only", Limits(total=5)).resolved(LabelCounts([[1, 2]])).allocate(LabelCounts([[1, 2]]))
 
 
 def test_runs_that_cannot_be_listed_during_a_refresh_are_told_once(tmp_path, monkeypatch):
     def page(folder, watching):
-        from fedeas.views.web import runs_page
+        from fedeas.views.web.planner import show_runs
 
-        runs_page._show_runs(folder, watching)
+        show_runs(folder, watching)
 
     def fail(folder):
         asked.append(folder)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -170,6 +170,11 @@ def preset(name: str) -> Preset:
     return PRESETS[name]
 
 
+def preset_from(fields: Mapping[str, Any]) -> Preset:
+    """The preset whose fields went through JSON."""
+    return Preset(**{**fields, "network": Network.of(fields["network"])})
+
+
 def suited_preset(shape: Shape, device: torch.device) -> str:
     """Name of the preset for images of this shape on this device.
 
@@ -179,3 +184,14 @@ def suited_preset(shape: Shape, device: torch.device) -> str:
     if max(shape[1:]) < SMALLEST_OF_QUICK:
         return "digits"
     return "quick" if device.type == "cpu" else "compact"
+
+
+def suited_to_clients(shape: Shape) -> str:
+    """Name of the preset whose network clients can train together on images of this shape, on any device.
+
+    >>> [suited_to_clients(shape) for shape in ((1, 8, 8), (1, 28, 28), (3, 32, 32))]
+    ['digits', 'small', 'compact']
+    """
+    if max(shape[1:]) < SMALLEST_OF_QUICK:
+        return "digits"
+    return "small" if shape[0] == 1 else "compact"

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from diffusers import DDPMScheduler
-from diffusers.training_utils import EMAModel, compute_snr
+from diffusers.training_utils import EMAModel
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -19,21 +18,18 @@ from fedeas.core.devices import seconds_of
 from fedeas.core.digests import json_digest
 from fedeas.core.errors import InputError
 from fedeas.core.log import log
-from fedeas.core.provenance import Seen, data_digest
+from fedeas.core.provenance import data_digest
 from fedeas.core.tensor_files import described, read_tensors, write_tensors
-from fedeas.generators.acceleration import captured
 from fedeas.generators.base import checked_address, shape_of
-from fedeas.generators.diffusion.presets import NOISE_LEVELS, Preset
-from fedeas.generators.diffusion.weights import Weights, half
+from fedeas.generators.diffusion.presets import Preset
+from fedeas.generators.diffusion.updates import Updates, initial_network
+from fedeas.generators.diffusion.weights import Weights, trained_weights
 from fedeas.generators.memory import as_memory_allows
-
-CLASSES = "class_embedding.weight"
-"""The vectors of the classes, and at last that of "no class"."""
 
 FEW, PATIENCE = 64, 5.0  # so many images are timed together, or fewer if one by one they would take longer than this
 
 
-class Trainer:
+class Trainer(Updates):
     """A diffusion model in training.
 
     Images are on the device as bytes; an update draws its batch, classes to drop, noise and noise levels there, so that
@@ -67,51 +63,18 @@ class Trainer:
         if not len(images):
             raise InputError("there are no images to train on")
         labels, _ = checked_address(labels, np.arange(len(images)), len(class_names))
-        self.seed = seed
-        self.preset, self.class_names, self.device = preset, tuple(class_names), torch.device(device)
-        self.updates, self.batch = updates or preset.updates, preset.batch
+        self.class_names, self.shape, self.start, self.seed = tuple(class_names), shape_of(images), start, seed
+        network = initial_network(preset, self.shape, self.class_names, seed, start)
+        super().__init__(network, preset, len(self.class_names), torch.device(device), compiled)
+        self.random.manual_seed(seed)
+        self.updates = updates or preset.updates
         self.images = torch.from_numpy(np.array(images)).to(self.device)
         self.labels = torch.from_numpy(np.array(labels)).to(self.device)
         self.data = data_digest(images, labels)
-        self.start, self.shape, self.num_classes = start, shape_of(images), len(self.class_names)
-        self._build(compiled)
-        self.scheduler = DDPMScheduler(**preset.network.scheduler_settings())
-        self.loss_weight = _loss_weight(self.scheduler, preset).to(self.device)
-        self.random = torch.Generator(self.device).manual_seed(seed)
+        self.ema = EMAModel(self.parameters, decay=preset.ema, foreach=True)
         self.loss_sum = torch.zeros((), device=self.device)
         self.update_number = self.images_seen = 0
         self.seconds = 0.0
-        self._step = self._captured()
-
-    def _build(self, compiled: bool) -> None:
-        """Make the network, its optimiser, and the average of its weights."""
-        on_gpu = self.device.type == "cuda"
-        self.network = self._initial().to(self.device)
-        if on_gpu:
-            self.network.to(memory_format=torch.channels_last)
-        self.called: Any = torch.compile(self.network, dynamic=False) if compiled else self.network
-        self.parameters = list(self.network.parameters())
-        rate = torch.tensor(self.preset.lr, device=self.device) if on_gpu else self.preset.lr
-        self.optimiser = torch.optim.Adam(self.parameters, lr=rate, fused=True, capturable=on_gpu)
-        self.ema = EMAModel(self.parameters, decay=self.preset.ema, foreach=True)
-
-    def _initial(self) -> Any:
-        network: Any = self.preset.network.build(self.shape, self.num_classes, self.seed)
-        if self.start is None:
-            return network
-        if (self.start.network, self.start.shape) != (self.preset.network, self.shape):
-            raise InputError("the weights to start from are of another preset or image shape")
-        tensors = {name: tensor.float() for name, tensor in self.start.tensors.items()}
-        network.load_state_dict(
-            {**tensors, CLASSES: self._known_classes(network.state_dict()[CLASSES], tensors[CLASSES])}
-        )
-        return network
-
-    def _known_classes(self, fresh: Tensor, before: Tensor) -> Tensor:
-        """The vectors of the classes: from the start for classes that it has by name and for "no class"."""
-        rows = {name: row for row, name in enumerate(self.start.class_names)} if self.start is not None else {}
-        known = [rows.get(name) for name in self.class_names] + [len(before) - 1]
-        return torch.stack([own if row is None else before[row] for own, row in zip(fresh, known, strict=True)])
 
     def update(self) -> None:
         """One update of weights and averaged weights; if memory runs out, the batch is halved."""
@@ -148,19 +111,10 @@ class Trainer:
     def averaged(self, **provenance: Any) -> Weights:
         """A copy of the averaged weights."""
         names = [name for name, _ in self.network.named_parameters()]
-        tensors = half(dict(zip(names, self.ema.shadow_params, strict=True)))
-        before = self.start.provenance if self.start is not None else {}
-        start = None if self.start is None else self.start.seen
-        own = Seen.under(provenance.get("protocol"), provenance.get("dataset"), self.data, start)
-        seen = {"data": self.data, **provenance, "seen": own.record}
-        if self.start is not None and before.get("protocol") != "clean":
-            seen["protocol"] = before.get("protocol", "unknown")  # images of earlier trainings stay seen
-        seen["updates"] = self.update_number + before.get("updates", 0)
-        seen["images"] = self.images_seen + before.get("images", 0)
-        seen["minutes"] = round(self.seconds / 60 + before.get("minutes", 0), 2)
-        preset = self.preset
-        sampler = preset.solver, preset.steps, preset.guidance
-        return Weights(preset.network, self.shape, self.class_names, tensors, *sampler, provenance=seen)
+        tensors = dict(zip(names, self.ema.shadow_params, strict=True))
+        spent = self.update_number, self.images_seen, self.seconds
+        about = self.preset, self.shape, self.class_names, self.start
+        return trained_weights(tensors, *about, *spent, {"data": self.data, **provenance})
 
     def save(self, path: Path) -> None:
         """Write the whole state."""
@@ -190,55 +144,9 @@ class Trainer:
         if numbers["batch"] != self.batch:
             self.batch, self._step = numbers["batch"], self._captured()
 
-    def _captured(self) -> Callable[[], Tensor]:
-        return captured(self._one_step, self.device, (self.random,))
-
-    def _one_step(self) -> Tensor:
-        self.optimiser.zero_grad(set_to_none=True)
-        loss = self._loss()
-        loss.backward()  # type: ignore[no-untyped-call]
-        torch.nn.utils.clip_grad_norm_(self.parameters, 1.0, foreach=True)
-        self.optimiser.step()
-        return loss.detach()
-
-    def _loss(self) -> Tensor:
-        clean, classes = self._batch()
-        noise = torch.randn(clean.shape, generator=self.random, device=self.device)
-        level = torch.randint(NOISE_LEVELS, (self.batch,), generator=self.random, device=self.device)
-        noisy = self.scheduler.add_noise(clean, noise, level)
-        target = self._target(clean, noise, level)
-        with torch.autocast(self.device.type, torch.bfloat16, self.device.type == "cuda", cache_enabled=False):
-            predicted = self.called(noisy, level, class_labels=classes).sample
-        errors = (predicted.float() - target).square().mean(dim=(1, 2, 3))
-        loss: Tensor = (errors * self.loss_weight[level]).mean()
-        return loss
-
-    def _target(self, clean: Tensor, noise: Tensor, level: Tensor) -> Tensor:
-        """What the network should predict."""
-        kind = self.preset.network.target
-        if kind == "v_prediction":
-            velocity: Tensor = self.scheduler.get_velocity(clean, noise, level)
-            return velocity
-        return clean if kind == "sample" else noise
-
-    def _batch(self) -> tuple[Tensor, Tensor]:
-        """Images scaled to [-1, 1], and their classes, some of them dropped."""
-
-        def chosen(share: float) -> Tensor:
-            return torch.rand(self.batch, generator=self.random, device=self.device) < share
-
+    def _images(self) -> tuple[Tensor, Tensor]:
         index = torch.randint(len(self.labels), (self.batch,), generator=self.random, device=self.device)
-        clean = self.images[index].float() / 127.5 - 1
-        if self.preset.flip:
-            clean = torch.where(chosen(0.5)[:, None, None, None], clean.flip(-1), clean)
-        return clean, torch.where(chosen(self.preset.class_dropout), self.num_classes, self.labels[index])
-
-    def _set_rate(self, rate: float) -> None:
-        group = self.optimiser.param_groups[0]
-        if isinstance(group["lr"], Tensor):
-            group["lr"].fill_(rate)  # in place: the graph reads it there
-        else:
-            group["lr"] = rate
+        return self.images[index], self.labels[index]
 
     def _go_on_with(self, batch: int) -> None:
         self.batch, self._step = batch, self._captured()
@@ -268,16 +176,3 @@ class Trainer:
         recipe = [repr(self.preset), self.updates, self.data, self.class_names, self.seed]
         recipe += [self.start.fingerprint] if self.start is not None else []
         return json_digest(recipe)
-
-
-def _loss_weight(scheduler: DDPMScheduler, preset: Preset) -> Tensor:
-    """The weight of each noise level: min(SNR, gamma), divided by what the target itself weighs (Hang et al. 2023).
-
-    That is SNR for a network that predicts noise, SNR + 1 for v, and 1 for clean images.
-    """
-    if not preset.min_snr:
-        return torch.ones(NOISE_LEVELS)
-    ratio = compute_snr(scheduler, torch.arange(NOISE_LEVELS))
-    own = {"epsilon": ratio, "v_prediction": ratio + 1, "sample": torch.ones_like(ratio)}[preset.network.target]
-    weight: Tensor = ratio.clamp(max=preset.min_snr) / own
-    return weight.nan_to_num(1.0)

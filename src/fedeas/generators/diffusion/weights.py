@@ -19,7 +19,7 @@ from fedeas.core.provenance import Seen, seen_in
 from fedeas.core.tensor_files import described, read_tensors, write_tensors
 from fedeas.core.weight_files import SUFFIX, generator_weights
 from fedeas.generators.base import Shape
-from fedeas.generators.diffusion.presets import Network
+from fedeas.generators.diffusion.presets import Network, Preset
 
 FORMAT = "fedeas-diffusion-1"
 
@@ -110,6 +110,27 @@ class Weights:
             raise InputError(f"{path}: its description cannot be used ({error})") from None
         _check_tensors(weights, wanted, path)
         return weights
+
+
+def trained_weights(
+    tensors: Mapping[str, Tensor], preset: Preset, shape: Shape, class_names: tuple[str, ...], start: Weights | None,
+    updates: int, images: int, seconds: float, provenance: Mapping[str, Any],
+) -> Weights:  # fmt: skip
+    """The result of a training: copies of the tensors in half precision, and what they and their start have seen.
+
+    `provenance` has at least the data's digest, and where known the dataset and the protocol.
+    """
+    before = start.provenance if start is not None else {}
+    own = Seen.under(
+        provenance.get("protocol"), provenance.get("dataset"), provenance["data"], start.seen if start else None
+    )
+    seen = {**provenance, "seen": own.record}
+    if start is not None and before.get("protocol") != "clean":
+        seen["protocol"] = before.get("protocol", "unknown")  # images of earlier trainings stay seen
+    seen["updates"], seen["images"] = updates + before.get("updates", 0), images + before.get("images", 0)
+    seen["minutes"] = round(seconds / 60 + before.get("minutes", 0), 2)
+    sampler = preset.solver, preset.steps, preset.guidance
+    return Weights(preset.network, shape, class_names, half(tensors), *sampler, provenance=seen)
 
 
 def half(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

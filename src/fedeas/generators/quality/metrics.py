@@ -28,6 +28,9 @@ CHECK_CLIENT = 2**31 - 1
 
 BLOCK = 4096  # images at a time
 
+NEAR = 1 / 3
+"""Largest distance of a near-duplicate, in standard deviations of the image's pixels."""
+
 
 @dataclass(frozen=True)
 class Nearness:
@@ -226,6 +229,17 @@ def nearest(images: Images, training_images: Images, device: torch.device | str 
             least = torch.minimum(least, apart.amin(dim=1))
         squares[block] = (least + rows.square().sum(dim=1)).cpu().numpy()
     return np.sqrt(squares / images[0].size) / 255 if len(images) else squares
+
+
+def near_duplicates(images: Images, others: Images, device: torch.device | str = "cpu") -> tuple[int, int]:
+    """Count the images with a near-duplicate among others, and with one among the others turned by 180 degrees.
+
+    The distance is relative to the deviation of the image's pixels; otherwise pale images would be near to all others.
+    Turned images are no duplicates: the second number counts images that are near by chance.
+    """
+    contrast = images.reshape(len(images), -1).std(axis=1) / 255
+    own, turned = (nearest(images, each, device) for each in (others, others[..., ::-1, ::-1]))
+    return int((own <= NEAR * contrast).sum()), int((turned <= NEAR * contrast).sum())
 
 
 def _rows(images: Images, device: torch.device | str) -> Tensor:

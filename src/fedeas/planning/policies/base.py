@@ -1,18 +1,24 @@
-"""The base of all policies, and what budgeted policies share: reading a budget and spreading it."""
+"""The base of all policies, and what budgeted policies share: reading a budget and spreading it evenly."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from enum import StrEnum
 from functools import wraps
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import numpy as np
 
-from fedeas.core.arrays import IntArray
+from fedeas.core.arrays import BoolArray, IntArray
 from fedeas.core.errors import InputError, PolicyError
 from fedeas.core.spec import Described, check_fields
 from fedeas.planning.counts import Allocation, LabelCounts, as_counts
+
+ReadParts = Callable[[], Iterator[LabelCounts]]
+"""Start to read a table again, part by part."""
+Placer = Callable[[LabelCounts], IntArray]
+"""The allocation of the next part; parts come in order."""
 
 
 class Needs(StrEnum):
@@ -37,7 +43,7 @@ class Policy(Described):
     """Base of policies: frozen dataclasses whose fields are the hyperparameters.
 
     Whatever a subclass defines as `allocate` also takes arrays, nested lists and data frames, and its answer is
-    checked.
+    checked. A subclass defines either `allocate` or `in_parts`.
     """
 
     is_local: ClassVar[bool] = False
@@ -51,15 +57,30 @@ class Policy(Described):
 
     def __post_init__(self) -> None:
         check_fields(self, PolicyError)
+        if self.budget_field:
+            check_budget(getattr(self, self.budget_field))
 
     def __init_subclass__(cls, **options: Any) -> None:
         """Let `allocate` take any table of counts."""
         super().__init_subclass__(**options)
-        if "allocate" in cls.__dict__:
-            cls.allocate = _of_any_table(cls.__dict__["allocate"])  # type: ignore[method-assign,assignment]
+        if "allocate" not in cls.__dict__:
+            return
+        allocate = cls.allocate
+
+        @wraps(allocate)
+        def checked(self: Policy, counts: Any) -> Allocation:
+            table = as_counts(counts)
+            return checked_allocation(self, allocate(self, table), table)
+
+        cls.allocate = checked  # type: ignore[method-assign]
 
     def allocate(self, counts: LabelCounts) -> Allocation:
         """How many synthetic samples each client generates of each class."""
+        table = as_counts(counts)
+        return Allocation(self.in_parts(lambda: iter([table]))(table), self.spec).named_as(table)
+
+    def in_parts(self, parts: ReadParts) -> Placer:
+        """Read the parts of a table as often as it takes to know how many samples each client of the next part gets."""
         raise NotImplementedError
 
     @property
@@ -69,21 +90,12 @@ class Policy(Described):
 
     def images_asked(self, counts: LabelCounts) -> int | None:
         """The budget as a number, of which a pool may need only a part; None if it has no budget."""
-        return samples_in(getattr(self, self.budget_field), counts) if self.budget_field else None
+        return samples_in(getattr(self, self.budget_field), [counts]) if self.budget_field else None
 
     @classmethod
     def suits(cls, counts: LabelCounts) -> bool:
         """Whether it can spend a budget on these counts."""
         return True
-
-
-def _of_any_table(allocate: Callable[[Any, LabelCounts], Allocation]) -> Callable[[Any, Any], Allocation]:
-    @wraps(allocate)
-    def checked(self: Policy, counts: Any) -> Allocation:
-        table = as_counts(counts)
-        return checked_allocation(self, allocate(self, table), table)
-
-    return checked
 
 
 def checked_allocation(policy: AllocationPolicy, plan: Allocation, counts: LabelCounts) -> Allocation:
@@ -116,9 +128,9 @@ def check_budget(budget: object) -> None:
         raise PolicyError(f"budget must be 0 or more, not {budget}" if budget < 0 else TOO_MUCH.format("budget"))
 
 
-def samples_in(budget: Budget, counts: LabelCounts) -> int:
+def samples_in(budget: Budget, parts: Iterable[LabelCounts]) -> int:
     """The number of samples B to spend: the budget itself, or the total of the policy that it matches."""
-    return budget.allocate(counts).total if isinstance(budget, Policy) else int(budget)
+    return sum(budget.allocate(part).total for part in parts) if isinstance(budget, Policy) else int(budget)
 
 
 def spread_evenly(total: int, places: int, first: int = 0, count: int | None = None) -> IntArray:
@@ -132,3 +144,56 @@ def spread_evenly(total: int, places: int, first: int = 0, count: int | None = N
     each, rest = divmod(total, max(1, places))
     stop = places if count is None else first + count
     return each + (np.arange(first, stop) < rest).astype(np.int64)
+
+
+@dataclass(frozen=True)
+class Budgeted(Policy):
+    """A policy that spends exactly `budget` samples: a number, or the total of another policy on the same counts.
+
+    ``Uniform(budget=FedEAS(12))`` is the paper's matched-budget protocol.
+    """
+
+    budget: Budget
+    budget_field: ClassVar[str] = "budget"
+
+
+@dataclass(frozen=True)
+class Spread(Budgeted):
+    """A budgeted policy that spreads its budget evenly over some of the client-class pairs, in client-major order.
+
+    A client can compute its row from a few numbers: the budget, and how many pairs receive samples before its own.
+    """
+
+    @property
+    def needs(self) -> Needs:
+        """Numbers, unless the budget itself depends on all counts."""
+        matched = self.budget
+        return Needs.NUMBERS if not isinstance(matched, Policy) or matched.is_local else Needs.COUNTS
+
+    def receives(self, row: IntArray) -> BoolArray:
+        """The classes of which a client with these counts generates samples."""
+        raise NotImplementedError
+
+    def in_parts(self, parts: ReadParts) -> Placer:
+        """Count the pairs, and give each its part; refuse if there are none."""
+        total, before = samples_in(self.budget, parts()), 0
+        pairs = sum(int(np.count_nonzero(self.receives(part.n))) for part in parts())
+        self.check_pairs(total, pairs)
+
+        def place(part: LabelCounts) -> IntArray:
+            nonlocal before
+            receiving = self.receives(part.n)
+            here = int(np.count_nonzero(receiving))
+            samples = np.zeros_like(part.n)
+            np.place(samples, receiving, spread_evenly(total, pairs, before, here))
+            before += here
+            return samples
+
+        return place
+
+    def check_pairs(self, total: int, pairs: int) -> None:
+        """Refuse a budget that no pair can receive."""
+        if total and not pairs:
+            raise PolicyError(
+                f"{self.name()} cannot place {total:,} samples: every client holds every class; use another policy"
+            )

@@ -8,9 +8,8 @@ from typing import ClassVar
 import numpy as np
 
 from fedeas.core.arrays import BoolArray, IntArray
-from fedeas.core.errors import PolicyError
 from fedeas.planning.counts import Allocation, LabelCounts
-from fedeas.planning.policies.base import Budget, Needs, Policy, check_budget, samples_in, spread_evenly
+from fedeas.planning.policies.base import Budgeted, Placer, Policy, ReadParts, Spread, samples_in
 
 
 @dataclass(frozen=True)
@@ -50,39 +49,6 @@ class FullBalance(Policy):
 
 
 @dataclass(frozen=True)
-class Budgeted(Policy):
-    """A policy that spends exactly `budget` samples: a number, or the total of another policy on the same counts.
-
-    ``Uniform(budget=FedEAS(12))`` is the paper's matched-budget protocol.
-    """
-
-    budget: Budget
-    budget_field: ClassVar[str] = "budget"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_budget(self.budget)
-
-
-@dataclass(frozen=True)
-class Spread(Budgeted):
-    """A budgeted policy that spreads its budget evenly over some of the client-class pairs, in client-major order.
-
-    A client can compute its row from a few numbers: the budget, and how many pairs receive samples before its own.
-    """
-
-    @property
-    def needs(self) -> Needs:
-        """Numbers, unless the budget itself depends on all counts."""
-        matched = self.budget
-        return Needs.NUMBERS if not isinstance(matched, Policy) or matched.is_local else Needs.COUNTS
-
-    def receives(self, row: IntArray) -> BoolArray:
-        """The classes of which a client with these counts generates samples."""
-        raise NotImplementedError
-
-
-@dataclass(frozen=True)
 class Uniform(Spread):
     """The same number for every client-class pair; the first pairs, in client-major order, get one more.
 
@@ -97,11 +63,6 @@ class Uniform(Spread):
     def receives(self, row: IntArray) -> BoolArray:
         """All classes."""
         return np.ones(row.shape, dtype=bool)
-
-    def allocate(self, counts: LabelCounts) -> Allocation:
-        """Spread the budget over all pairs."""
-        total = samples_in(self.budget, counts)
-        return Allocation(spread_evenly(total, counts.n.size).reshape(counts.n.shape), self.spec)
 
 
 @dataclass(frozen=True)
@@ -125,24 +86,6 @@ class MissingOnly(Spread):
         """The absent classes."""
         return np.asarray(row == 0)
 
-    def allocate(self, counts: LabelCounts) -> Allocation:
-        """Spread the budget over the absent pairs; refuse if there are none."""
-        total = samples_in(self.budget, counts)
-        absent = np.flatnonzero(counts.n == 0)
-        generated = np.zeros_like(counts.n)
-        if total and not absent.size:
-            raise no_absent_class(total)
-        if total:
-            generated.flat[absent] = spread_evenly(total, absent.size)
-        return Allocation(generated, self.spec)
-
-
-def no_absent_class(total: int) -> PolicyError:
-    """The error of Missing-only with a budget where no class is absent."""
-    return PolicyError(
-        f"missing-only cannot place {total:,} samples: every client holds every class; use another policy"
-    )
-
 
 @dataclass(frozen=True)
 class BySize(Budgeted):
@@ -157,21 +100,22 @@ class BySize(Budgeted):
 
     description: ClassVar[str] = "Large clients get more; each spreads its part evenly over all classes."
 
-    def allocate(self, counts: LabelCounts) -> Allocation:
-        """Split by size over clients, then evenly over classes."""
-        total = samples_in(self.budget, counts)
-        shares = shares_by_size(counts.sizes, total, counts.total)
-        shares[: total - int(shares.sum())] += 1
-        return Allocation(over_classes(shares, counts.num_classes), self.spec)
+    def in_parts(self, parts: ReadParts) -> Placer:
+        """Split by size over clients, rounded down, then evenly over classes; the first ones get the rest."""
+        total, real = samples_in(self.budget, parts()), sum(part.total for part in parts())
 
+        def shares(part: LabelCounts) -> IntArray:
+            exact = np.int64 if total * int(part.sizes.max()) < 2**63 else object  # no product may overflow
+            return np.asarray((part.sizes.astype(exact) * total // real).astype(np.int64))
 
-def shares_by_size(sizes: IntArray, total: int, real: int) -> IntArray:
-    """What clients of these sizes get of `total` samples, rounded down, if all clients hold `real` samples together."""
-    exact = np.int64 if total * int(sizes.max()) < 2**63 else object  # no product may overflow
-    return np.asarray((sizes.astype(exact) * total // real).astype(np.int64))
+        rest = total - sum(int(shares(part).sum()) for part in parts())
 
+        def place(part: LabelCounts) -> IntArray:
+            nonlocal rest
+            own = shares(part)
+            own[:rest] += 1
+            rest = max(rest - part.num_clients, 0)
+            even, left = np.divmod(own[:, None], part.num_classes)
+            return np.asarray(even + (np.arange(part.num_classes) < left))
 
-def over_classes(samples: IntArray, classes: int) -> IntArray:
-    """The samples of each client spread evenly over the classes; the first ones get one more."""
-    even, rest = np.divmod(samples[:, None], classes)
-    return np.asarray(even + (np.arange(classes) < rest))
+        return place

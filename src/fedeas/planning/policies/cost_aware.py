@@ -38,17 +38,14 @@ class CostAware(Policy):
         """The optimal whole number for each pair."""
         generated = np.empty_like(counts.n)
         for rows in counts.blocks():
-            generated[rows] = self._best(counts.n[rows], counts.sizes[rows, None])
+            sizes = counts.sizes[rows, None]
+            lack = np.maximum(sizes / counts.num_classes - counts.n[rows], 0.0)
+            with np.errstate(divide="ignore"):
+                ratio = self.price * sizes / (4 * lack)  # price over the worth of the first sample
+            wanted = np.where(ratio < 1, cubic_root(1 / ratio, -2 / ratio) - 1, 0.0) * lack
+            below = np.floor(np.clip(wanted, 0.0, lack))
+            generated[rows] = below + (self._benefit(below + 1, lack, sizes) > self._benefit(below, lack, sizes))
         return Allocation(generated, self.spec)
-
-    def _best(self, n: IntArray, sizes: IntArray) -> IntArray:
-        lack = np.maximum(sizes / n.shape[1] - n, 0.0)
-        with np.errstate(divide="ignore"):
-            ratio = self.price * sizes / (4 * lack)  # price over the worth of the first sample
-        wanted = np.where(ratio < 1, cubic_root(1 / ratio, -2 / ratio) - 1, 0.0) * lack
-        below = np.floor(np.clip(wanted, 0.0, lack))
-        more = self._benefit(below + 1, lack, sizes) > self._benefit(below, lack, sizes)
-        return np.asarray(below + more, dtype=np.int64)
 
     def _benefit(self, samples: FloatArray, lack: FloatArray, sizes: IntArray) -> FloatArray:
         """J of a pair, a 4r / (1 + r)^2 - price m with a = lack^2 / N, written so that lack may be 0."""

@@ -11,8 +11,7 @@ import numpy as np
 
 from fedeas.core.arrays import FloatArray, IntArray
 from fedeas.planning.counts import Allocation, LabelCounts
-from fedeas.planning.policies.base import samples_in
-from fedeas.planning.policies.baselines import Budgeted
+from fedeas.planning.policies.base import Budgeted, samples_in
 from fedeas.planning.policies.waterfill import Waterfill, check_searchable
 
 # Prices closer than this (relatively) are compared exactly; float gains have errors of about 1e-15.
@@ -38,7 +37,7 @@ class Greedy(Budgeted):
 
     def allocate(self, counts: LabelCounts) -> Allocation:
         """Spend the budget by falling gain."""
-        total = samples_in(self.budget, counts)
+        total = samples_in(self.budget, [counts])
         check_searchable(total)
         curves = Waterfill(counts, total)
         surplus = total - int(curves.demand.sum())
@@ -61,24 +60,20 @@ def by_falling_gain(curves: Waterfill, total: int) -> IntArray:
             too_low = price
     samples = curves.taken_above(enough * (1 + SAFE_MARGIN))
     contenders = np.flatnonzero(next_gain(curves, samples) >= too_low * (1 - SAFE_MARGIN))
-    return _place_exactly(curves, samples, contenders, total - int(samples.sum()))
+    rows = {k: curves.sorted[k].tolist() for k in contenders.tolist()}
+    heap = [(-_exact_gain(row, int(samples[k])), k) for k, row in rows.items()]
+    heapq.heapify(heap)
+    for _ in range(total - int(samples.sum())):
+        k = heap[0][1]
+        samples[k] += 1
+        heapq.heapreplace(heap, (-_exact_gain(rows[k], int(samples[k])), k))
+    return samples
 
 
 def next_gain(curves: Waterfill, samples: IntArray) -> FloatArray:
     """The gain of each client's next sample after `samples[k]`."""
     at = curves.round_after(samples)
     return np.take_along_axis(curves.gains_within(at), (samples - at.start)[:, None], axis=1)[:, 0]
-
-
-def _place_exactly(curves: Waterfill, samples: IntArray, contenders: IntArray, remaining: int) -> IntArray:
-    rows = {k: curves.sorted[k].tolist() for k in contenders.tolist()}
-    heap = [(-_exact_gain(row, int(samples[k])), k) for k, row in rows.items()]
-    heapq.heapify(heap)
-    for _ in range(remaining):
-        k = heap[0][1]
-        samples[k] += 1
-        heapq.heapreplace(heap, (-_exact_gain(rows[k], int(samples[k])), k))
-    return samples
 
 
 def _exact_gain(row: list[int], samples: int) -> Fraction:

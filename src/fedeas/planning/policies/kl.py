@@ -21,11 +21,9 @@ import numpy as np
 
 from fedeas.core.arrays import FloatArray, IntArray
 from fedeas.core.spec import Positive
-from fedeas.planning.counts import Allocation, LabelCounts
-from fedeas.planning.policies.base import samples_in
-from fedeas.planning.policies.baselines import Budgeted
-from fedeas.planning.policies.optimal import CertifiedAllocation
-from fedeas.planning.policies.prices import FINE, bisect_price, fine_total, round_to
+from fedeas.planning.counts import Allocation, CertifiedAllocation, LabelCounts
+from fedeas.planning.policies.base import Budgeted, samples_in
+from fedeas.planning.policies.prices import FINE, Rounding, bisect_price, fine_total
 from fedeas.planning.policies.waterfill import check_searchable
 
 
@@ -51,11 +49,11 @@ class KL(Budgeted):
 
     def allocate(self, counts: LabelCounts) -> CertifiedAllocation:
         """Find the price at which the budget is spent, and round."""
-        total = samples_in(self.budget, counts)
+        total = samples_in(self.budget, [counts])
         check_searchable(total)
         curves = DivergenceCurves(counts.n, counts.weights, self.smoothing)
         wanted, price = spend(curves, counts.num_clients, total)
-        rounded = round_to(wanted, total)
+        rounded = Rounding(lambda: iter([wanted]), total).next_part(wanted)
         bound = curves.value(wanted) + price * (float(wanted.sum()) - total)
         gap = max(curves.value(rounded) - bound, 0.0)
         return CertifiedAllocation(rounded, self.spec, gap, "the divergence")
@@ -87,8 +85,8 @@ class DivergenceCurves:
         """The samples that raise each client's classes to its level."""
         return np.asarray(np.maximum(self.share * level[:, None] - self.have, 0.0))
 
-    def level_at(self, price: float) -> FloatArray:
-        """The level up to which each client's samples are worth the price: 1/y - 1/(T y + R) = price / p_k."""
+    def samples_at(self, price: float) -> FloatArray:
+        """The samples whose gain is above the price: up to the level y at which 1/y - 1/(T y + R) = price / p_k."""
         own = price / self.weights
         gains = self._stage_gains > own[:, None]
         stage = np.maximum(gains.sum(axis=1), 1) - 1
@@ -96,7 +94,7 @@ class DivergenceCurves:
         share, rest, first = self.raised_shares[stage], self.untouched[clients, stage], self.levels[clients, stage]
         linear = 1 - share + own * rest
         level = 2 * rest / (linear + np.sqrt(linear**2 + 4 * own * share * rest))
-        return np.asarray(np.maximum(level, first))
+        return self.at_level(np.maximum(level, first))
 
     def matched(self, more: float = 0.0) -> FloatArray:
         """The samples that balance every client, and about `more` for each beyond."""
@@ -106,10 +104,6 @@ class DivergenceCurves:
     def highest_price(self) -> float:
         """The gain of the first sample of the client to which it is worth most."""
         return float((self._stage_gains[:, 0] * self.weights).max())
-
-    def samples_at(self, price: float) -> FloatArray:
-        """The samples whose gain is above the price."""
-        return self.at_level(self.level_at(price))
 
     @cached_property
     def _stage_gains(self) -> FloatArray:

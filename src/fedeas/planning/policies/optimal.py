@@ -8,30 +8,13 @@ from typing import ClassVar
 import numpy as np
 
 from fedeas.core.arrays import FloatArray, IntArray
-from fedeas.planning.counts import Allocation, LabelCounts
-from fedeas.planning.policies.base import samples_in
-from fedeas.planning.policies.baselines import Budgeted
+from fedeas.planning.counts import CertifiedAllocation, LabelCounts
+from fedeas.planning.policies.base import Budgeted, samples_in
 from fedeas.planning.policies.prices import bisect_price
 from fedeas.planning.policies.waterfill import Waterfill, check_searchable
 
 # Dynamic programming takes about K B^2 steps; this many take about a second.
 EXACT_STEPS = 2 * 10**7
-
-
-@dataclass(frozen=True, eq=False)
-class CertifiedAllocation(Allocation):
-    """An allocation that is at most `gap` worse than any allocation of as many samples, in what is `minimised`.
-
-    A gap of 0 means proved optimal (up to rounding).
-    """
-
-    gap: float = 0.0
-    minimised: str = "I"
-
-    def __init__(self, n: IntArray, policy: str, gap: float, minimised: str = "I") -> None:
-        super().__init__(n, policy)
-        object.__setattr__(self, "gap", gap)
-        object.__setattr__(self, "minimised", minimised)
 
 
 @dataclass(frozen=True)
@@ -55,7 +38,7 @@ class Optimal(Budgeted):
 
     def allocate(self, counts: LabelCounts) -> CertifiedAllocation:
         """Exact for a small problem, with a certified gap for a large one."""
-        total = samples_in(self.budget, counts)
+        total = samples_in(self.budget, [counts])
         check_searchable(total)
         curves = Waterfill(counts, total)
         if is_small(counts.num_clients, total):
@@ -94,12 +77,15 @@ def _by_dynamic_programming(curves: Waterfill, total: int) -> IntArray:
 
 def _by_convex_hulls(curves: Waterfill, total: int) -> tuple[IntArray, float]:
     """Samples for each client, and a lower bound on the sum of their values."""
-    surplus = total - int(curves.demand.sum())
-    if surplus >= 0:  # every client can be balanced; the rest goes where it adds least imbalance
-        return _give_rest(curves, curves.demand, surplus), float(curves.value(curves.demand).sum())
-    samples, price = on_hulls(curves, total, 2 * curves.highest_gain)
-    bound = float((curves.value(samples) + 2 * price * samples).sum()) - 2 * price * total
-    return _give_rest(curves, samples, total - int(samples.sum())), bound
+    if total >= curves.demand.sum():  # every client can be balanced; the rest goes where it adds least imbalance
+        samples, bound = curves.demand.copy(), float(curves.value(curves.demand).sum())
+    else:
+        samples, price = on_hulls(curves, total, 2 * curves.highest_gain)
+        bound = float((curves.value(samples) + 2 * price * samples).sum()) - 2 * price * total
+    # The last few samples go to the one client whose value they lower most (or raise least).
+    rest = total - int(samples.sum())
+    samples[int(change_by(curves, samples, rest).argmin())] += rest
+    return samples, bound
 
 
 def on_hulls(curves: Waterfill, total: int, highest: float) -> tuple[IntArray, float]:
@@ -111,13 +97,6 @@ def on_hulls(curves: Waterfill, total: int, highest: float) -> tuple[IntArray, f
     steps = np.maximum(more - samples, 0)
     fits = np.cumsum(steps) <= total - int(samples.sum())
     return samples + np.where(fits, steps, 0), enough
-
-
-def _give_rest(curves: Waterfill, samples: IntArray, rest: int) -> IntArray:
-    """Give the last few samples to the one client whose value they lower most (or raise least)."""
-    samples = samples.copy()
-    samples[int(change_by(curves, samples, rest).argmin())] += rest
-    return samples
 
 
 def change_by(curves: Waterfill, samples: IntArray, rest: int) -> FloatArray:

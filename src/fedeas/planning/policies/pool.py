@@ -15,19 +15,10 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from fedeas.core.arrays import IntArray
-from fedeas.planning.counts import Allocation, LabelCounts
-from fedeas.planning.policies.base import Budget, Policy, check_budget, samples_in
+from fedeas.planning.counts import LabelCounts, SharedAllocation
+from fedeas.planning.policies.base import Budget, Placer, Policy, ReadParts, samples_in
 
 PoolFill = Literal["mean", "max"]
-
-
-class SharedAllocation(Allocation):
-    """An allocation for clients that share one pool of images."""
-
-    @property
-    def generated(self) -> int:
-        """How many images have to be made: the distinct ones."""
-        return self.distinct
 
 
 @dataclass(frozen=True)
@@ -54,15 +45,29 @@ class Pool(Policy):
         "One pool of images that all clients share, as a server can make it: few are generated, many placed."
     )
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_budget(self.distinct)
-
     def allocate(self, counts: LabelCounts) -> SharedAllocation:
         """Choose the size of the pool in each class; each client takes from it what it lacks."""
-        lacking = self.lacking(counts)
-        sizes = pool_sizes(lacking, samples_in(self.distinct, counts))
-        return SharedAllocation(np.minimum(lacking, sizes), self.spec)
+        return SharedAllocation(super().allocate(counts).n, self.spec)
+
+    def in_parts(self, parts: ReadParts) -> Placer:
+        """Find for each class how many clients lack how many samples, and from that the size of the pool."""
+        clients, images = 0, samples_in(self.distinct, parts())
+        lacked: dict[int, tuple[IntArray, IntArray]] = {}  # of each class, the numbers that clients lack, and how often
+        for part in parts():
+            clients += part.num_clients
+            for label, column in enumerate(self.lacking(part).T):
+                numbers, times = np.unique(column, return_counts=True)
+                if label in lacked:
+                    numbers, places = np.unique(np.concatenate([lacked[label][0], numbers]), return_inverse=True)
+                    times = np.bincount(places, np.concatenate([lacked[label][1], times])).astype(np.int64)
+                lacked[label] = numbers, times
+        falling = [(numbers[::-1], np.cumsum(times[::-1])) for numbers, times in lacked.values()]
+
+        def more_than(place: int) -> IntArray:
+            return np.array([numbers[np.searchsorted(up_to, place, "right")] for numbers, up_to in falling])
+
+        sizes = pool_sizes(more_than, clients, images)
+        return lambda part: np.minimum(self.lacking(part), sizes)
 
     def lacking(self, counts: LabelCounts) -> IntArray:
         """d_k^c, the samples that each class of each client lacks."""
@@ -70,24 +75,25 @@ class Pool(Policy):
         return np.asarray(np.maximum(level[:, None] - counts.n, 0))
 
 
-def pool_sizes(lacking: IntArray, images: int) -> IntArray:
+def pool_sizes(falling: Callable[[int], IntArray], clients: int, images: int) -> IntArray:
     """How many images of each class give the most placements; among equals, the smaller classes of the pool grow first.
 
-    >>> pool_sizes(np.array([[5, 2], [5, 0]]), 6)
+    `falling(p)` are the images of each class that more than p clients lack.
+
+    >>> pool_sizes([np.array([5, 2]), np.array([5, 0])].__getitem__, 2, 6)
     array([5, 1])
     """
-    falling: IntArray = -np.sort(-lacking, axis=0)
-    return sizes_of_pool(falling.__getitem__, len(lacking), images)
-
-
-def sizes_of_pool(falling: Callable[[int], IntArray], clients: int, images: int) -> IntArray:
-    """The same, where `falling(p)` are the images of each class that more than p clients lack."""
     place = bisect_left(range(clients), True, key=lambda p: int(falling(p).sum()) <= images)
     if place == 0:
         return falling(0)
-    more = falling(place - 1)
-    sure = falling(place) if place < clients else np.zeros_like(more)
-    return _level_between(sure, more, images)
+    high = falling(place - 1)
+    low = falling(place) if place < clients else np.zeros_like(high)
+    # Numbers between the two that sum to the budget and are as even as possible.
+    level = bisect_left(range(int(high.max())), True, key=lambda each: int(np.clip(each + 1, low, high).sum()) > images)
+    sizes: IntArray = np.clip(level, low, high)
+    growing = np.flatnonzero((low <= level) & (high > level))
+    sizes[growing[: images - int(sizes.sum())]] += 1
+    return sizes
 
 
 def images_each(plan: IntArray, images: int) -> int:
@@ -98,18 +104,3 @@ def images_each(plan: IntArray, images: int) -> int:
     """
     each = images // plan.shape[1]
     return each if each >= plan.max(initial=1) else 0
-
-
-def _level_between(low: IntArray, high: IntArray, total: int) -> IntArray:
-    """Numbers between `low` and `high` that sum to `total` and are as even as possible."""
-    below, above = 0, int(high.max())
-    while below < above:
-        middle = (below + above + 1) // 2
-        if np.clip(middle, low, high).sum() <= total:
-            below = middle
-        else:
-            above = middle - 1
-    level: IntArray = np.clip(below, low, high)
-    growing = np.flatnonzero((low <= below) & (high > below))
-    level[growing[: total - int(level.sum())]] += 1
-    return level

@@ -24,8 +24,8 @@ import numpy as np
 
 from fedeas.core.arrays import FloatArray, IntArray
 from fedeas.core.errors import PolicyError
-from fedeas.planning.counts import LabelCounts
-from fedeas.planning.validation import MAX_CLIENT_SIZE, exact_integers
+from fedeas.planning.columns import MAX_CLIENT_SIZE
+from fedeas.planning.counts import LabelCounts, exact_integers
 
 
 def check_searchable(total: int) -> None:
@@ -62,17 +62,13 @@ class Waterfill:
         odd = (samples - at.start)[:, None]  # samples of an unfinished round go to the first classes
         return np.where(low, at.level[:, None] - self.counts.n + (np.cumsum(low, axis=1) <= odd), 0)
 
-    def squares(self, samples: IntArray) -> IntArray:
-        """||n_k||^2 of each client after `samples[k]` samples."""
-        at = self.round_after(samples)
-        odd = samples - at.start
-        level = self._exact(at.level)
-        return np.asarray(self._rest_squares(at.stage) + at.stage * level**2 + odd * (2 * level + 1))
-
     def value(self, samples: IntArray) -> FloatArray:
         """N_k ||q_k||^2 = N_k (||q_k - u||^2 + 1/C); `Optimal` minimises its sum over clients."""
+        at = self.round_after(samples)
+        odd, level = samples - at.start, self._exact(at.level)
+        squares = self._rest_squares(at.stage) + at.stage * level**2 + odd * (2 * level + 1)
         sizes = (self.counts.sizes + samples).astype(np.float64)
-        return np.asarray(self.counts.sizes * _ratio(self.squares(samples), sizes**2))
+        return np.asarray(self.counts.sizes * _ratio(squares, sizes**2))
 
     @property
     def highest_gain(self) -> float:
@@ -111,14 +107,6 @@ class Waterfill:
         size = (rest + at.stage * at.level)[:, None] + i.astype(np.float64)
         return np.asarray(self.counts.sizes[:, None] * _ratio(above, size**3))
 
-    def values_within(self, at: Round) -> FloatArray:
-        """Values after 0, 1, ..., C samples of a round, infinite beyond its end."""
-        i = np.arange(self.counts.num_classes + 1)
-        rest, stage, level = self._rest(at.stage), at.stage, self._exact(at.level)
-        squares = (self._rest_squares(stage) + stage * level**2)[:, None] + i * (2 * level + 1)[:, None]
-        size = (rest + stage * at.level)[:, None] + i.astype(np.float64)
-        return np.where(i <= stage[:, None], self.counts.sizes[:, None] * _ratio(squares, size**2), np.inf)
-
     def taken_above(self, price: float) -> IntArray:
         """How many samples each client takes until the gain of its next one is at or below `price`; for `Greedy`."""
         at = self.round_at_price(price)
@@ -133,8 +121,11 @@ class Waterfill:
         round can be better. A gain lacks the factor 2 of the derivative of a value, hence the doubled price.
         """
         at = self.round_at_price(price)
-        values = self.values_within(at)
-        return np.asarray(at.start + (values + 2 * price * np.arange(values.shape[1])).argmin(axis=1))
+        i, stage, level = np.arange(self.counts.num_classes + 1), at.stage[:, None], self._exact(at.level)[:, None]
+        squares = self._rest_squares(at.stage)[:, None] + stage * level**2 + i * (2 * level + 1)
+        size = (self._rest(at.stage) + at.stage * at.level)[:, None] + i.astype(np.float64)
+        values = np.where(i <= stage, self.counts.sizes[:, None] * _ratio(squares, size**2), np.inf)
+        return np.asarray(at.start + (values + 2 * price * i).argmin(axis=1))
 
     @cached_property
     def _sums(self) -> IntArray:
@@ -179,8 +170,7 @@ class Waterfill:
 
 
 def _ratio(above: IntArray, below: FloatArray) -> FloatArray:
-    """The quotient as floats; whole numbers beyond 64 bits are divided exactly and rounded once."""
-    return np.asarray(above / below, dtype=np.float64)
+    return np.asarray(above / below, dtype=np.float64)  # Python's whole numbers give Python's floats
 
 
 def cubic_root(linear: FloatArray, constant: FloatArray) -> FloatArray:

@@ -73,7 +73,12 @@ class Follower:
     def __call__(self, record: Record) -> None:
         """Pass on a round."""
         if not self.started:
-            self._start(record["round"])
+            self.classes = self.run.allocation()[0].classes or () if self.run.has_allocation else ()
+            settings = {key: str(value) for key, value in self.run.config.flat.items()}
+            for tracker in self.trackers:
+                tracker.start(self.run, settings, record["round"])
+                self.closing.callback(self._close, tracker)  # at once, since the next one may fail to start
+            self.started = True
         told = numbers(record, self.classes)
         self._tell_each(lambda tracker: tracker.log(told, record["round"]))
 
@@ -86,14 +91,6 @@ class Follower:
         for tracker in list(self.trackers):
             if not _succeeds(tracker, tell):
                 self.trackers.remove(tracker)
-
-    def _start(self, first_round: int) -> None:
-        self.classes = self.run.allocation()[0].classes or () if self.run.has_allocation else ()
-        settings = {key: str(value) for key, value in self.run.config.flat.items()}
-        for tracker in self.trackers:
-            tracker.start(self.run, settings, first_round)
-            self.closing.callback(self._close, tracker)  # at once, since the next one may fail to start
-        self.started = True
 
     def _close(self, tracker: Tracker) -> None:
         """Let a tracker write what is left; of one that was dropped, no further failure is shown."""

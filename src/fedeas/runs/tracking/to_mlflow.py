@@ -43,7 +43,11 @@ class MLflow:
     def log(self, numbers: Mapping[str, float], round: int) -> None:
         """Log the metrics of a round."""
         now = time.time_ns() // 10**6
-        self.client.log_batch(self.id, [Metric(_allowed(name), value, now, round) for name, value in numbers.items()])
+        metrics = []
+        for name, value in numbers.items():
+            allowed = "".join(letter if letter.isalnum() or letter in "_-. :/" else "_" for letter in name)
+            metrics.append(Metric(allowed, value, now, round))
+        self.client.log_batch(self.id, metrics)
 
     def show(self, name: str, image: Image) -> None:
         """Keep a picture as an artifact."""
@@ -59,8 +63,3 @@ def _address(place: str) -> str:
         return place
     os.environ.setdefault("MLFLOW_ALLOW_FILE_STORE", "true")  # MLflow asks for this since it prefers databases
     return Path(place).absolute().as_uri()
-
-
-def _allowed(name: str) -> str:
-    """The name with the characters that MLflow allows."""
-    return "".join(letter if letter.isalnum() or letter in "_-. :/" else "_" for letter in name)

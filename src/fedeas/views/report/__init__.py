@@ -1,16 +1,63 @@
-"""The results of runs as one HTML page. The module can be called: ``fedeas.report(runs)`` writes the page."""
+"""The results of runs as one HTML page. The module can be called: ``fedeas.report(runs)`` writes the page.
 
+The page is self-contained, for a screen, a phone or paper. Its charts are drawn by plotly.js, which stands compressed
+in the page. The page forbids the browser to load anything from elsewhere.
+"""
+
+from __future__ import annotations
+
+import base64
+import gzip
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from functools import cache
+from importlib import resources
 from pathlib import Path
 from types import ModuleType
 
-from fedeas.core.files import PathLike
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from fedeas import __version__
+from fedeas.core.errors import InputError
+from fedeas.core.files import PathLike, written_whole
+from fedeas.core.foreign_text import printable
 from fedeas.runs.store import Run, read_run
-from fedeas.views.report.page import write_report
+from fedeas.views.report.content import page_content
+from fedeas.views.report.methods import grouped_by_method, read_snapshot
 
 __all__ = ["write_report"]
+
+
+def write_report(
+    runs: Sequence[Run], path: PathLike, title: str = "FedEAS report", reference: str | None = None
+) -> None:
+    """Write one self-contained HTML file about these runs, finished or not.
+
+    Runs that differ only in their seed count as one method. Unfinished runs are drawn and listed, but are not in the
+    tables. Methods are compared with the `reference`, the label or name of one of them, by default with FedEAS.
+    """
+    if not runs:
+        raise InputError("a report needs at least one run; make one with `fedeas run`")
+    content = page_content(grouped_by_method([read_snapshot(run) for run in runs], reference))
+    # All that is put into the templates is escaped, and shown without control characters.
+    environment = Environment(
+        loader=PackageLoader("fedeas.views.report"), autoescape=True, undefined=StrictUndefined,
+        trim_blocks=True, lstrip_blocks=True,
+        finalize=lambda value: value if isinstance(value, Markup) else printable(value),
+    )  # fmt: skip
+    template = environment.get_template("page.html")
+    page = template.render(title=title, version=__version__, plotly=_packed_plotly(), **content)
+    with written_whole(path) as part:
+        part.write_text(page, "utf-8")
+
+
+@cache
+def _packed_plotly() -> Markup:
+    """The script of the package plotly, compressed: it is a third as large, and browsers can unpack it."""
+    script = resources.files("plotly").joinpath("package_data", "plotly.min.js").read_bytes()
+    return Markup(base64.b64encode(gzip.compress(script, mtime=0)).decode("ascii"))
 
 
 class _ReportModule(ModuleType):

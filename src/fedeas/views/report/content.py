@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import math
 from collections.abc import Iterable, Sequence
 from statistics import median
@@ -11,21 +10,16 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedeas.core.sentences import listed
-from fedeas.generators.quality.grid import strip
 from fedeas.planning import scores
-from fedeas.planning.counts import Allocation, LabelCounts
 from fedeas.runs.comparison import IT, Measured, conclusion, fixed
 from fedeas.runs.methods import differing, joined, values_of
 from fedeas.views.figures import MOST_CLIENTS
 from fedeas.views.report import figures
-from fedeas.views.report.breakdown import Breakdown, breakdown_of
-from fedeas.views.report.figures import Apart, Spec
-from fedeas.views.report.methods import MethodRuns, RunSnapshot, baseline, marks_of, matched, reference
-from fedeas.views.report.samples import Row, samples_of
+from fedeas.views.report.figures import Spec
+from fedeas.views.report.methods import Breakdown, MethodRuns, RunSnapshot, marks_of, matched, reference
+from fedeas.views.report.samples import samples_of
 
 MOST_NAMED = 2  # methods in a sentence of the result; the table has all
-PHASES = ("generate", "train", "total")  # of which the seconds are shown, the last as the rest
-TILE = 56  # approximate size of an image in a grid, in pixels of the screen
 
 
 class Cell(NamedTuple):
@@ -54,149 +48,162 @@ class Chart(NamedTuple):
 
 
 def page_content(methods: Sequence[MethodRuns]) -> dict[str, Any]:
-    """All that the template shows."""
+    """All that the template shows; without a finished method, it shows no results."""
     runs = [each for method in methods for each in method.runs]
     finished = [method for method in methods if method.finished]
+    results = {**_comparison(finished), **_work(finished), **_by_class_and_client(finished)} if finished else {}
     return {
         "methods": methods,
         "runs": runs,
+        "finished": finished,
         "unfinished": [each for each in runs if not each.finished],
         "dataset": joined(each.run.config.data.dataset for each in runs),
         "clients": listed([*map(str, sorted({each.run.config.partition.clients for each in runs}))]),
-        "references": [each.name for each in _references(finished)] if len(finished) > 1 else [],
-        "conclusions": _conclusions(finished),
-        "accuracy": _accuracy_table(finished) if finished else None,
-        "work": _work_table(finished) if finished else None,
-        "apart": _differences(finished),
         "curves": _curves(methods),
-        "price": _price(finished) if finished else None,
-        **_by_class_and_client(finished),
-        "without_plan": _reasons_for_no_plan(methods),
-        "federations": _federations(methods),
         "most_clients": MOST_CLIENTS,
         "samples": samples_of(methods),
-        "strip_of": _strip,
-        "times": _times(finished) if finished else None,
+        **results,
+        **_plans(methods),
         **_setup(methods, runs),
     }
 
 
-def _references(finished: Sequence[MethodRuns]) -> list[MethodRuns]:
-    """The methods that the others are compared with, one for each federation."""
-    return list(dict.fromkeys(reference(method, finished) for method in finished))
+def _comparison(finished: Sequence[MethodRuns]) -> dict[str, Any]:
+    """What each reference method shows, the table of accuracies, and a chart of the differences with an interval.
+
+    The user's choice of a reference is first, then those that most methods are compared with.
+    """
+    reference_of = {method: reference(method, finished) for method in finished}
+    references = list(dict.fromkeys(reference_of.values()))
+    apart = {each: each.seeds.minus(to.seeds) for each, to in reference_of.items() if each is not to}
+    conclusions: list[dict[str, Any]] = []
+    for chosen in sorted(references, key=lambda to: (not to.is_chosen, -[*reference_of.values()].count(to))):
+        compared = {each.name: found for each, found in apart.items() if found and reference_of[each] is chosen}
+        about = {"accuracy": chosen.accuracy.text(2), "final": chosen.seeds.percent("final").text(2)}
+        differences = conclusion(IT, compared, most=MOST_NAMED)
+        conclusions.append({"method": chosen, "differences": differences, **about})
+
+    windows, marks = {method.seeds.window for method in finished}, marks_of(finished)
+    one_reference, compares = len(references) == 1, len(finished) > 1
+    rows: list[list[object]] = []
+    for method, to in reference_of.items():
+        window, found = [str(method.seeds.window)] * (len(windows) > 1), apart.get(method)
+        difference = Cell("reference") if method is to else Cell("-", ["no seed in common"])
+        if found is not None:
+            named = [] if one_reference else [f"minus {to.name}"]
+            interval = [found.range_text(2)] if found.interval else []
+            difference = Cell(fixed(found.mean, 2), [*named, *interval, found.verdict])
+        reached = Cell(method.accuracy.text(2), window, marks.get(method.name, ""))
+        ends = [method.seeds.percent(key).text(2) for key in ("final", "peak")]
+        rows.append([method, str(len(method.seeds)), reached, *[difference] * compares, *ends])
+    accuracy = f"{min(windows)}, %" if len(windows) == 1 else "accuracy, %"
+    difference_to = f"minus {references[0].name}, points" if one_reference else "difference, points"
+    head = ["method", "n", accuracy, *[difference_to] * compares, "final, %", "peak, %"]
+
+    shown = [(each, reference_of[each], found) for each, found in apart.items() if found and found.interval]
+    names = {to.name for _, to, _ in shown}
+    against = names.pop() if len(names) == 1 else "the reference that the table names"
+    caption = f"Paired differences of accuracy to {against}, with their 95 % intervals. Hollow: no difference shown."
+    said = "; ".join(f"{each.name} minus {to.name}: {fixed(found.mean, 2)} points" for each, to, found in shown)
+    return {
+        "references": [each.name for each in references] if compares else [],
+        "conclusions": conclusions,
+        "accuracy": Table("Accuracy, mean ± deviation over seeds", head, rows),
+        "apart": Chart(figures.differences(shown), f"Differences of accuracy. {said}", caption) if shown else None,
+    }
 
 
-def _conclusions(finished: Sequence[MethodRuns]) -> list[dict[str, Any]]:
-    """What each reference method shows: the user's choice first, then those that most methods are compared with."""
-    found = []
-    for chosen in _references(finished):
-        others = [method for method in finished if method is not chosen and reference(method, finished) is chosen]
-        compared = {method.name: apart for method in others if (apart := method.seeds.minus(chosen.seeds)) is not None}
-        about = {
-            "method": chosen,
-            "others": len(others),
-            "accuracy": chosen.accuracy.text(2),
-            "final": chosen.seeds.percent("final").text(2),
-            "differences": conclusion(IT, compared, most=MOST_NAMED),
-        }
-        found.append(about)
-    return sorted(found, key=lambda each: (not each["method"].is_chosen, -each["others"]))
-
-
-def _accuracy_table(finished: Sequence[MethodRuns]) -> Table:
-    windows = {method.seeds.window for method in finished}
-    references, compares = _references(finished), len(finished) > 1
-    difference = f"minus {references[0].name}, points" if len(references) == 1 else "difference, points"
-    head = [
-        "method",
-        "n",
-        f"{min(windows)}, %" if len(windows) == 1 else "accuracy, %",
-        *[difference] * compares,
-        "final, %",
-        "peak, %",
-    ]
-    marks = marks_of(finished)
-    rows = [
-        [
-            method,
-            str(len(method.seeds)),
-            Cell(method.accuracy.text(2), [str(method.seeds.window)] * (len(windows) > 1), marks.get(method.name, "")),
-            *[_compared(method, finished, named=len(references) > 1)] * compares,
-            method.seeds.percent("final").text(2),
-            method.seeds.percent("peak").text(2),
-        ]
-        for method in finished
-    ]
-    return Table("Accuracy, mean ± deviation over seeds", head, rows)
-
-
-def _compared(method: MethodRuns, methods: Sequence[MethodRuns], named: bool) -> Cell:
-    """The paired difference to the reference, its interval and its verdict."""
-    chosen = reference(method, methods)
-    if method is chosen:
-        return Cell("reference")
-    found = method.seeds.minus(chosen.seeds)
-    if found is None:
-        return Cell("-", ["no seed in common"])
-    notes = [f"minus {chosen.name}"] * named + [found.range_text(2)] * bool(found.interval) + [found.verdict]
-    return Cell(fixed(found.mean, 2), notes)
-
-
-def _differences(finished: Sequence[MethodRuns]) -> Chart | None:
-    """The paired differences to the reference methods that have an interval, drawn; one seed has none."""
-    shown: list[Apart] = []
-    for method in finished:
-        chosen = reference(method, finished)
-        found = None if method is chosen else method.seeds.minus(chosen.seeds)
-        if found is not None and found.interval is not None:
-            shown.append(Apart(method.name, chosen.name, method.look, found))
-    if not shown:
-        return None
-    said = "; ".join(f"{each.name} minus {each.reference}: {fixed(each.found.mean, 2)} points" for each in shown)
-    references = {each.reference for each in shown}
-    to = min(references) if len(references) == 1 else "the reference that the table names"
-    caption = f"Paired differences of accuracy to {to}, with their 95 % intervals. Hollow: no difference shown."
-    return Chart(figures.differences(shown), f"Differences of accuracy. {said}", caption)
-
-
-def _work_table(finished: Sequence[MethodRuns]) -> Table:
+def _work(finished: Sequence[MethodRuns]) -> dict[str, Any]:
+    """A table of work and other measures, and charts of accuracy against samples and of time."""
     thresholds = _thresholds(finished)
+    times: dict[MethodRuns, tuple[float, float, float]] = {}
+    rows: list[list[object]] = []
+    for method in finished:
+        seeds = method.seeds
+        # The finished method without generation that is otherwise the same.
+        plain = (each for each in finished if not each.total and each.setting == method.setting)
+        base = next(plain, None) if method.total else None
+        gain = method.accuracy.mean - base.accuracy.mean if base else 0.0
+        removed, generated = seeds.average("imbalance_removed"), round(seeds.average("generated") or 0)
+        generation, training, total = (seeds.average("seconds", name) for name in ("generate", "train", "total"))
+        rest = (total or 0) - (generation or 0) - (training or 0)
+        times[method] = generation or 0, training or 0, max(rest, 0.0)
+        # The median over seeds; a seed that never reaches the threshold counts as infinity.
+        reached = [each["rounds_to_threshold"] for each in seeds.summaries.values()]
+        middle, never = median(math.inf if each is None else each for each in reached), reached.count(None)
+        missed = [f"{never} of {len(reached)} never"] if never else []
+        rows.append([
+            method,
+            Cell(f"{generated:,}", [f"of {method.total:,} planned"] * (generated != method.total)),
+            _number(None if removed is None else 100 * removed, 1),
+            Cell("never") if math.isinf(middle) else Cell(f"{middle:g}", missed),
+            _number(seeds.average("gamma_hat"), 3),
+            _number(scores.accuracy_per_thousand(gain, method.total) if base else None, 2),
+            _number(seeds.average("steps"), 0),
+            _number(seeds.average("samples"), 0),
+            _number(generation, 1),
+            _number(training, 1),
+        ])  # fmt: skip
     aim = f"{100 * thresholds[0]:g} %" if len(thresholds) == 1 else "the threshold"
     head = [
         "method", "samples generated", "imbalance removed, %", f"rounds to {aim}", "median Gamma-hat", "eta",
         "steps", "images seen", "generation, s", "training, s",
     ]  # fmt: skip
-    return Table("Work and other measures, averaged over seeds", head, [_work_row(each, finished) for each in finished])
 
-
-def _work_row(method: MethodRuns, methods: Sequence[MethodRuns]) -> list[object]:
-    seeds, base = method.seeds, baseline(method, methods)
-    gain = method.accuracy.mean - base.accuracy.mean if base else 0.0
-    removed, generated = seeds.average("imbalance_removed"), round(seeds.average("generated") or 0)
-    return [
-        method,
-        Cell(f"{generated:,}", [f"of {method.total:,} planned"] * (generated != method.total)),
-        _number(None if removed is None else 100 * removed, 1),
-        _rounds_to_threshold([each["rounds_to_threshold"] for each in seeds.summaries.values()]),
-        _number(seeds.average("gamma_hat"), 3),
-        _number(scores.accuracy_per_thousand(gain, method.total) if base and method.total else None, 2),
-        _number(seeds.average("steps"), 0),
-        _number(seeds.average("samples"), 0),
-        _number(seeds.average("seconds", "generate"), 1),
-        _number(seeds.average("seconds", "train"), 1),
-    ]
+    said = "; ".join(f"{each.name}: {each.accuracy.mean:.1f} % with {each.total:,}" for each in finished)
+    caption = "Samples as planned, on a logarithmic scale that begins at 0."
+    caption += " Bars: ± one standard deviation over seeds." if any(each.accuracy.spread for each in finished) else ""
+    caption += " Points of the same number are side by side." if matched(finished) else ""
+    price = figures.price(finished, f"accuracy, %, mean of {joined(str(each.seeds.window) for each in finished)}")
+    seconds = "; ".join(f"{each.name}: {', '.join(f'{part:.1f}' for part in parts)}" for each, parts in times.items())
+    spent = "Means over the runs of a method. The rest is communication, aggregation, measuring and testing. "
+    return {
+        "work": Table("Work and other measures, averaged over seeds", head, rows),
+        "price": Chart(price, f"Accuracy against synthetic samples. {said}", caption, finished),
+        "times": Chart(
+            figures.times(times),
+            f"Seconds for generation, training and the rest. {seconds}",
+            f"{spent}At the end of each bar: the sum.",
+        ),
+    }
 
 
 def _number(value: float | None, decimals: int) -> str:
     return "-" if value is None else fixed(value, decimals)
 
 
-def _rounds_to_threshold(rounds: Sequence[int | None]) -> Cell:
-    """The median over seeds; a seed that never reaches the threshold counts as infinity."""
-    never, middle = rounds.count(None), median(math.inf if each is None else each for each in rounds)
-    if math.isinf(middle):
-        return Cell("never")
-    return Cell(f"{middle:g}", [f"{never} of {len(rounds)} never"] * bool(never))
+def _by_class_and_client(finished: Sequence[MethodRuns]) -> dict[str, Any]:
+    """Charts and a table of accuracies by class and by client; methods with other classes have their own chart."""
+    found = [each for method in finished if (each := Breakdown.of(method)) is not None]
+    rows: list[list[object]] = []
+    worst: dict[MethodRuns, str] = {}
+    groups: dict[tuple[str, ...], list[Breakdown]] = {}
+    for each in found:
+        lowest = int(np.nanargmin(each.mean_classes))
+        worst[each.method] = _measured(Measured.of(each.classes[:, lowest].tolist()))
+        class_cell = Cell(worst[each.method], [f"class {each.names[lowest]}"])
+        rows.append([each.method, class_cell, *map(_measured, each.fairness)])
+        groups.setdefault(each.names, []).append(each)
+    head = ["method", "worst class, %", "worst tenth of clients, %", "average client, %", "best tenth of clients, %"]
+    by_class = []
+    for same in groups.values():
+        methods = [each.method for each in same]
+        said = "; ".join(f"{method.name}: worst {worst[method]} %" for method in methods)
+        caption = "Accuracy of each class on the server's test set, mean over seeds."
+        by_class.append(Chart(figures.by_class(same), f"Accuracy by class. {said}", caption, methods))
+    known = [each for each in found if each.clients]
+    said = "; ".join(f"{each.method.name}: worst tenth {_measured(each.fairness[0])} %" for each in known)
+    caption = "Each client's accuracy is that of its classes, weighted by how many samples of each it holds."
+    alt, methods = f"Accuracy by client. {said}", [each.method for each in known]
+    return {
+        "by_class": by_class,
+        "by_client": Chart(figures.by_client(known), alt, caption, methods) if known else None,
+        "fairness": Table("Accuracy by class and by client, mean ± deviation over seeds", head, rows) if rows else None,
+    }
+
+
+def _measured(value: Measured | None) -> str:
+    return "-" if value is None else value.text(2)
 
 
 def _curves(methods: Sequence[MethodRuns]) -> Chart | None:
@@ -211,159 +218,60 @@ def _curves(methods: Sequence[MethodRuns]) -> Chart | None:
     return Chart(figures.convergence(drawn, _thresholds(methods)), alt, caption, drawn)
 
 
-def _price(finished: Sequence[MethodRuns]) -> Chart:
-    """Accuracy against the number of synthetic samples."""
-    said = "; ".join(f"{each.name}: {each.accuracy.mean:.1f} % with {each.total:,}" for each in finished)
-    caption = "Samples as planned, on a logarithmic scale that begins at 0."
-    caption += " Bars: ± one standard deviation over seeds." if any(each.accuracy.spread for each in finished) else ""
-    caption += " Points of the same number are side by side." if matched(finished) else ""
-    spec = figures.price(finished, f"accuracy, %, mean of {joined(str(each.seeds.window) for each in finished)}")
-    return Chart(spec, f"Accuracy against synthetic samples. {said}", caption, finished)
+def _plans(methods: Sequence[MethodRuns]) -> dict[str, Any]:
+    """Heat maps of each table of real counts and of the different plans for it.
 
-
-def _by_class_and_client(finished: Sequence[MethodRuns]) -> dict[str, Any]:
-    """Charts and a table of accuracies by class and by client; methods with other classes have their own chart."""
-    found = [each for method in finished if (each := breakdown_of(method)) is not None]
-    groups: dict[tuple[str, ...], list[Breakdown]] = {}
-    for each in found:
-        groups.setdefault(each.names, []).append(each)
-    known = [each for each in found if each.clients]
-    return {
-        "by_class": [_class_chart(same) for same in groups.values()],
-        "by_client": _client_chart(known) if known else None,
-        "fairness": _fairness_table(found) if found else None,
-    }
-
-
-def _class_chart(same: Sequence[Breakdown]) -> Chart:
-    methods = [each.method for each in same]
-    said = "; ".join(f"{each.method.name}: worst {_worst_class(each).text} %" for each in same)
-    caption = "Accuracy of each class on the server's test set, mean over seeds."
-    return Chart(figures.by_class(same), f"Accuracy by class. {said}", caption, methods)
-
-
-def _client_chart(known: Sequence[Breakdown]) -> Chart:
-    methods = [each.method for each in known]
-    said = "; ".join(f"{each.method.name}: worst tenth {_measured(each.tenth(worst=True))} %" for each in known)
-    caption = "Each client's accuracy is that of its classes, weighted by how many samples of each it holds."
-    return Chart(figures.by_client(known), f"Accuracy by client. {said}", caption, methods)
-
-
-def _fairness_table(found: Sequence[Breakdown]) -> Table:
-    head = ["method", "worst class, %", "worst tenth of clients, %", "average client, %", "best tenth of clients, %"]
-    rows = [
-        [
-            each.method,
-            _worst_class(each),
-            _measured(each.tenth(worst=True)),
-            _measured(each.average_client),
-            _measured(each.tenth(worst=False)),
-        ]
-        for each in found
-    ]
-    return Table("Accuracy by class and by client, mean ± deviation over seeds", head, rows)
-
-
-def _worst_class(each: Breakdown) -> Cell:
-    """The class with the lowest mean over seeds."""
-    worst = int(np.nanargmin(each.mean_classes))
-    return Cell(_measured(Measured.of(each.classes[:, worst].tolist())), [f"class {each.names[worst]}"])
-
-
-def _measured(value: Measured | None) -> str:
-    return "-" if value is None else value.text(2)
-
-
-def _reasons_for_no_plan(methods: Iterable[MethodRuns]) -> dict[str, list[MethodRuns]]:
-    """Methods whose plan cannot be shown, by the reason."""
+    Methods whose plan cannot be shown are listed by the reason.
+    """
     reasons: dict[str, list[MethodRuns]] = {}
+    tables: dict[tuple[object, ...], list[MethodRuns]] = {}
     for method in methods:
-        if method.runs[0].planned is None:
-            kept = method.runs[0].run.is_kept
-            reason = "counts and plan are not part of kept results" if kept else "the counts stayed with the clients"
-            reasons.setdefault(reason, []).append(method)
-    return reasons
-
-
-def _federations(methods: Sequence[MethodRuns]) -> list[dict[str, Any]]:
-    """Methods by their table of real counts, with heat maps."""
-    federations: dict[tuple[object, ...], list[MethodRuns]] = {}
-    for method in methods:
-        if method.runs[0].planned is not None:
-            table = _planned(method)[0].n
-            federations.setdefault((table.shape, table.tobytes()), []).append(method)
-    return [_federation(members) for members in federations.values()]
-
-
-def _federation(methods: Sequence[MethodRuns]) -> dict[str, Any]:
-    """Heat maps of one table of real counts, and of the different plans for it."""
-    counts, _ = _planned(methods[0])
-    plans: dict[bytes, list[MethodRuns]] = {}
-    for method in methods:
-        if method.total:
-            plans.setdefault(_planned(method)[1].n.tobytes(), []).append(method)
-    tables = [counts.n, *(_planned(same[0])[1].n for same in plans.values())]
-    captions = [f"real: {counts.total:,} samples"]
-    captions += [f"{_names(same)}: {same[0].total:,} synthetic" for same in plans.values()]
-    maps = [
-        Chart(spec, f"Heat map of clients by classes, {caption}", caption)
-        for spec, caption in zip(figures.heat_maps(counts, tables), captions, strict=True)
-    ]
-    return {"methods": methods, "counts": counts, "maps": maps}
-
-
-def _planned(method: MethodRuns) -> tuple[LabelCounts, Allocation]:
-    planned = method.runs[0].planned
-    assert planned is not None
-    return planned
-
-
-def _strip(row: Row) -> dict[str, str]:
-    """A strip of images, enlarged by a whole number if there is room, so that all pixels are equal squares."""
-    png, width, height = strip(row.images)
-    scale = max(1, round(TILE / height))
-    source = f"data:image/png;base64,{base64.b64encode(png).decode()}"
-    return {"source": source, "look": f"width:{scale * width}px;border-bottom:min({scale}px,1vw) solid #fff"}
-
-
-def _times(finished: Sequence[MethodRuns]) -> Chart:
-    spent: dict[MethodRuns, tuple[float, float, float]] = {}
-    for method in finished:
-        generation, training, total = (method.seeds.average("seconds", name) or 0 for name in PHASES)
-        spent[method] = generation, training, max(total - generation - training, 0.0)
-    said = "; ".join(f"{method.name}: {', '.join(f'{part:.1f}' for part in parts)}" for method, parts in spent.items())
-    caption = (
-        "Means over the runs of a method. The rest is communication, aggregation, measuring and testing. "
-        "At the end of each bar: the sum."
-    )
-    return Chart(figures.times(spent), f"Seconds for generation, training and the rest. {said}", caption)
+        first = method.runs[0]
+        if first.planned is None:
+            lost = "counts and plan are not part of kept results"
+            reasons.setdefault(lost if first.run.is_kept else "the counts stayed with the clients", []).append(method)
+        else:
+            real = first.planned[0].n
+            tables.setdefault((real.shape, real.tobytes()), []).append(method)
+    federations: list[dict[str, Any]] = []
+    for members in tables.values():
+        plans: dict[bytes, list[MethodRuns]] = {}
+        known = {method: planned for method in members if (planned := method.runs[0].planned) is not None}
+        for method, (_, plan) in known.items():
+            if method.total:
+                plans.setdefault(plan.n.tobytes(), []).append(method)
+        counts, _ = known[members[0]]
+        captions = [f"real: {counts.total:,} samples"]
+        captions += [f"{_names(same)}: {same[0].total:,} synthetic" for same in plans.values()]
+        specs = figures.heat_maps(counts, [counts.n, *(known[same[0]][1].n for same in plans.values())])
+        maps = [
+            Chart(spec, f"Heat map of clients by classes, {caption}", caption)
+            for spec, caption in zip(specs, captions, strict=True)
+        ]
+        federations.append({"methods": members, "counts": counts, "maps": maps})
+    return {"without_plan": reasons, "federations": federations}
 
 
 def _setup(methods: Sequence[MethodRuns], runs: Sequence[RunSnapshot]) -> dict[str, Any]:
-    """Configs, environments and directories."""
+    """Configs, what ``env.json`` of the runs says, what the runs could not verify, and directories."""
     settings = [each.settings for each in runs]
     keys = differing(settings)
     rows = [[method, *(values_of([each.settings for each in method.runs], key) for key in keys)] for method in methods]
-    listed = [
+    listed_runs = [
         [each.run.path.name, method, str(each.run.config.seed), each.progress]
         for method in methods
         for each in sorted(method.runs, key=lambda each: each.run.config.seed)
     ]
+    found = [each.run.environment() for each in runs]
+    unknown = [words for each in found for words in each.get("unknown") or ()]
+    facts = dict.fromkeys(key for each in found for key in each if key != "unknown")
+    environment = {key: joined(each.get(key) for each in found) for key in facts}
     return {
         "differences": Table("What differs", ["method", *keys], rows) if keys else None,
         "shared": {key: values_of(settings, key) for key in settings[0] if key not in keys},
-        "environment": _environment(runs),
-        "directories": Table("Run directories", ["directory", "method", "seed", "status"], listed),
+        "environment": environment | ({"could not be verified": joined(unknown)} if unknown else {}),
+        "directories": Table("Run directories", ["directory", "method", "seed", "status"], listed_runs),
     }
-
-
-def _environment(runs: Iterable[RunSnapshot]) -> dict[str, str]:
-    """What ``env.json`` of the runs says, and what the runs could not verify."""
-    found = [each.run.environment() for each in runs]
-    unknown = [words for each in found for words in each.get("unknown") or ()]
-    keys = dict.fromkeys(key for each in found for key in each if key != "unknown")
-    facts = {key: joined(each.get(key) for each in found) for key in keys}
-    return facts | ({"could not be verified": joined(unknown)} if unknown else {})
 
 
 def _thresholds(methods: Sequence[MethodRuns]) -> list[float]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from textwrap import wrap
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -20,13 +20,11 @@ from fedeas.runs.accuracy_curves import mean_curve
 from fedeas.runs.comparison import Difference, Verdict
 from fedeas.views import figures as plots
 from fedeas.views.figures import Look
-from fedeas.views.report.breakdown import Breakdown
-from fedeas.views.report.methods import MethodRuns
+from fedeas.views.report.methods import Breakdown, MethodRuns
 
 INK, SOFT, LINE, PAPER = "var(--ink)", "var(--soft)", "var(--line)", "var(--paper)"
 DASHES = {"solid": "solid", "dashed": "dash", "dotted": "dot"}
 SYMBOLS = {"solid": "circle", "dashed": "square", "dotted": "diamond"}
-HEIGHT = 440
 TOOLBAR = 32  # pixels that Plotly's toolbar takes above a chart
 NAME_ROOM = 32  # characters of a line of a name beside a chart
 MOST_NUMBERS = (25, 12)  # clients and classes of a heat map that shows its numbers
@@ -34,71 +32,85 @@ MOST_NUMBERS = (25, 12)  # clients and classes of a heat map that shows its numb
 Spec = dict[str, Any]
 
 
-class Apart(NamedTuple):
-    """A paired difference of a method to its reference in points."""
-
-    name: str
-    reference: str
-    look: Look
-    found: Difference
-
-
 def convergence(methods: Sequence[MethodRuns], thresholds: Sequence[float]) -> Spec:
-    """Accuracy over rounds, a line and a band for each method, with the thresholds dashed."""
+    """Accuracy over rounds, with the thresholds dashed.
+
+    Each method has the mean and the extremes of its finished seeds, and its unfinished seeds dotted, up to their last
+    round.
+    """
+    traces: list[Spec] = []
+    for group, method in enumerate(methods):
+        (colour, dash), mean, same = method.look, mean_curve(method.curves(finished=True)), _group(group)
+        about = f"{for_html(method.name)}: %{{y}}<extra></extra>"
+        if mean.seeds > 1:
+            traces.append(plots.mean_band(mean.rounds, _numbers(mean.low), _numbers(mean.high), colour) | same)
+        if mean.rounds:
+            line = {"color": colour, "dash": DASHES[dash], "width": 2}
+            drawn = {"mode": "lines", "line": line} if len(mean.rounds) > 1 else _marks(method.look, group)
+            traces.append({"x": mean.rounds, "y": _numbers(mean.middle), "hovertemplate": about, **same, **drawn})
+        for rounds, accuracies in method.curves(finished=False):
+            line = {"color": colour, "dash": "dot", "width": 2}
+            values = {"x": list(rounds), "y": _numbers(accuracies), "hovertemplate": f"unfinished, {about}"}
+            last = {"color": colour, "size": [0] * (len(rounds) - 1) + [8], "symbol": "circle-open"}
+            traces.append({**values, "marker": last, "mode": "lines+markers", "line": line, **same})
     curves = [curve for each in methods for finished in (True, False) for curve in each.curves(finished)]
     shown = [*thresholds, *(value for curve in curves for value in curve.accuracy)]
-    accuracies = _accuracy_axis("accuracy on the test set", shown, 1, tickformat=".0%", hoverformat=".1%")
-    rounds = _axis("round", rangemode="tozero", **plots.round_ticks([curve.rounds for curve in curves]))
-    layout = _layout(rounds, accuracies, hovermode="x unified")
-    layout["shapes"] = [
-        _line(y0=each, y1=each, x0=0, x1=1, xref="paper", dash="dash", label=f"threshold {100 * each:g}%")
-        for each in thresholds
-    ]
-    traces = [trace for group, each in enumerate(methods) for trace in _curve(each, str(group))]
-    return {"data": traces, "layout": layout}
+    words = {"textposition": "start", "font": {"color": SOFT, "size": 12}, "yanchor": "bottom"}
+    threshold = {"type": "line", "x0": 0, "x1": 1, "xref": "paper", "line": {"color": SOFT, "width": 1, "dash": "dash"}}
+    return _chart(
+        traces,
+        _axis("round", rangemode="tozero", **plots.round_ticks([curve.rounds for curve in curves])),
+        _accuracy_axis("accuracy on the test set", shown, 1, tickformat=".0%", hoverformat=".1%"),
+        hovermode="x unified",
+        shapes=[
+            {**threshold, "y0": each, "y1": each, "label": {**words, "text": f"threshold {100 * each:g}%"}}
+            for each in thresholds
+        ],
+    )
 
 
 def price(methods: Sequence[MethodRuns], level: str) -> Spec:
-    """Accuracy against samples: a point with its spread for each method; equal numbers are side by side."""
-    places, ticks = _places([method.total for method in methods])
-    samples = _axis("synthetic samples of the whole federation", **ticks)
-    traces = [
-        {
-            "x": [place],
-            "y": [each.accuracy.mean],
-            "error_y": _spread(each),
-            "hovertemplate": f"{for_html(each.name)}<br>{each.total:,} samples<br>%{{y:.2f}} %<extra></extra>",
-            **_marks(each.look, str(group)),
-        }
-        for group, (each, place) in enumerate(zip(methods, places, strict=True))
-    ]
-    ends = [each.accuracy.mean + sign * (each.accuracy.spread or 0) for each in methods for sign in (-1, 1)]
-    return {"data": traces, "layout": _layout(samples, _accuracy_axis(level, ends, 100))}
+    """Accuracy against samples: a point with its spread for each method; equal numbers are side by side.
+
+    The axis is logarithmic, with a place for 0.
+    """
+    samples = [method.total for method in methods]
+    positive = [number for number in samples if number > 0]
+    first = int(np.floor(np.log10(min(positive, default=10))))
+    last = int(np.ceil(np.log10(max(positive, default=10))))
+    zero, decades = first - 0.6, range(first, last + 1)
+    step = 0.03 * (last - zero)
+    traces, ends = [], []
+    for group, each in enumerate(methods):
+        beside = samples[:group].count(each.total) - (samples.count(each.total) - 1) / 2
+        place = round((float(np.log10(each.total)) if each.total else zero) + step * beside, 4)
+        mean, spread = each.accuracy.mean, each.accuracy.spread or 0
+        ends += [mean - spread, mean + spread]
+        error = {"array": [spread], "color": each.look.colour, "visible": spread > 0}
+        about = f"{for_html(each.name)}<br>{each.total:,} samples<br>%{{y:.2f}} %<extra></extra>"
+        point = {"x": [place], "y": [mean], "error_y": error, "hovertemplate": about}
+        traces.append(point | _marks(each.look, group))
+    ticks = {"tickvals": [zero, *decades], "ticktext": ["0", *(f"{10**decade:,}" for decade in decades)]}
+    across = _axis("synthetic samples of the whole federation", **ticks, range=[zero - 2 * step, last + 2 * step])
+    return _chart(traces, across, _accuracy_axis(level, ends, 100))
 
 
-def _spread(method: MethodRuns) -> Spec:
-    spread = method.accuracy.spread or 0
-    return {"array": [spread], "color": method.look.colour, "visible": spread > 0}
-
-
-def differences(apart: Sequence[Apart]) -> Spec:
-    """Paired differences that have an interval, a row each; hollow where no difference is shown."""
-    rows, height = _rows([each.name for each in apart])
+def differences(apart: Sequence[tuple[MethodRuns, MethodRuns, Difference]]) -> Spec:
+    """Paired differences of methods to their references, a row each; hollow where no difference is shown."""
     traces = []
-    for row, each in enumerate(apart):
-        mean, verdict = each.found.mean, each.found.verdict
-        assert each.found.interval is not None
-        low, high = each.found.interval
-        marks = _marks(each.look, str(row))
-        if verdict not in (Verdict.HIGHER, Verdict.LOWER):
-            marks["marker"] |= {"symbol": f"{marks['marker']['symbol']}-open"}
-        ends = {"array": [high - mean], "arrayminus": [mean - low], "color": each.look.colour}
-        pair = f"{for_html(each.name)}<br>minus {for_html(each.reference)}"
-        about = f"{pair}<br>{mean:+.2f} points<br>{for_html(verdict)}<extra></extra>"
-        traces.append({"x": [mean], "y": [row], "error_x": ends, "hovertemplate": about, **marks})
+    for row, (method, reference, found) in enumerate(apart):
+        assert found.interval is not None
+        low, high = found.interval
+        marks = _marks(method.look, row)
+        if found.verdict not in (Verdict.HIGHER, Verdict.LOWER):
+            marks["marker"]["symbol"] += "-open"
+        ends = {"array": [high - found.mean], "arrayminus": [found.mean - low], "color": method.look.colour}
+        pair = f"{for_html(method.name)}<br>minus {for_html(reference.name)}"
+        about = f"{pair}<br>{found.mean:+.2f} points<br>{for_html(found.verdict)}<extra></extra>"
+        traces.append({"x": [found.mean], "y": [row], "error_x": ends, "hovertemplate": about, **marks})
     points = _axis("points of accuracy", zeroline=True, zerolinecolor=SOFT, rangemode="tozero")
-    upwards = {**rows, "range": [len(apart) - 0.5, -0.5]}
-    return {"data": traces, "layout": _layout(points, upwards, height=height)}
+    rows, height = _rows([method.name for method, _, _ in apart])
+    return _chart(traces, points, {**rows, "range": [len(apart) - 0.5, -0.5]}, height=height)
 
 
 def by_class(same: Sequence[Breakdown]) -> Spec:
@@ -111,43 +123,57 @@ def by_class(same: Sequence[Breakdown]) -> Spec:
             "text": [for_html(name) for name in names],
             "offsetgroup": str(group),
             "hovertemplate": f"{for_html(each.method.name)}<br>%{{text}}: %{{y:.1f}} %<extra></extra>",
-            **_marks(each.method.look, str(group), size=9 if len(names) <= 20 else 5),
+            **_marks(each.method.look, group, size=9 if len(names) <= 20 else 5),
         }
         for group, each in enumerate(same)
     ]
     known = [value for each in same for value in each.mean_classes.tolist() if not np.isnan(value)]
-    texts = [
-        for_html(name if len(name) <= 16 else f"{name[:15]}…") for name in names
-    ]  # Plotly leaves out and turns names that do not fit
+    # Plotly leaves out and turns names that do not fit.
+    texts = [for_html(name if len(name) <= 16 else f"{name[:15]}…") for name in names]
     few = {"tickvals": list(range(len(names))), "ticktext": texts} if len(names) <= 40 else {}
     across = _axis("class", **few, showgrid=False)
-    layout = _layout(across, _accuracy_axis("accuracy, %", known, 100), scattermode="group")
-    return {"data": traces, "layout": layout}
+    return _chart(traces, across, _accuracy_axis("accuracy, %", known, 100), scattermode="group")
 
 
 def by_client(known: Sequence[Breakdown]) -> Spec:
     """Accuracy of the clients of each method, worst first."""
-    traces = []
+    traces: list[Spec] = []
     for group, each in enumerate(known):
         clients, look = each.mean_clients, each.method.look
         share = (np.arange(len(clients)) + 0.5) / len(clients)
         about = f"{for_html(each.method.name)}<br>%{{x:.0%}} of the clients have at most %{{y:.1f}} %<extra></extra>"
         line = {"color": look.colour, "dash": DASHES[look.dash], "width": 2}
         values = {"x": _numbers(share), "y": _numbers(clients), "hovertemplate": about}
-        traces.append({"mode": "lines+markers", "marker": {"size": 4}, "line": line, **values, **_group(str(group))})
+        traces.append({"mode": "lines+markers", "marker": {"size": 4}, "line": line, **values, **_group(group)})
     shares = _axis("share of the clients, worst first", tickformat=".0%", range=[0, 1])
     shown = [value for each in known for value in each.mean_clients.tolist()]
-    return {"data": traces, "layout": _layout(shares, _accuracy_axis("accuracy, %", shown, 100))}
+    return _chart(traces, shares, _accuracy_axis("accuracy, %", shown, 100))
 
 
 def heat_maps(counts: LabelCounts, tables: Sequence[IntArray]) -> list[Spec]:
     """Heat maps of tables of clients x classes, the first with the real counts, on one colour scale.
 
-    If there are very many clients, those with the most real samples are shown.
+    If there are very many clients, those with the most real samples are shown. The page's script makes colours of the
+    texts.
     """
     rows = plots.most(tables[0].sum(axis=1))
     largest = max(10, *(int(table[rows].max()) for table in tables))
-    return [_heat_map(counts, table[rows], rows, largest) for table in tables]
+    small = len(rows) <= MOST_NUMBERS[0] and counts.num_classes <= MOST_NUMBERS[1]
+    trace: Spec = {
+        "type": "heatmap",
+        "hovertemplate": "client %{y}<br>class %{x}<br>%{customdata:,} samples<extra></extra>",
+        "x": [for_html(name) for name in counts.class_names],
+        "y": [for_html(counts.client_name(int(row))) for row in rows],
+        "zmin": 0,
+        "zmax": float(np.log10(largest)),
+        "colorscale": "Viridis",
+        "colorbar": {**plots.decade_ticks(largest), "thickness": 10, "outlinewidth": 0, "len": 0.9},
+        **({"texttemplate": "%{text:.3~s}", "textfont": {"size": 10}} if small else {}),
+    }
+    names: Spec = {"type": "category", "showgrid": False}
+    across, upwards = _axis("class", **names), _axis("client", **names, autorange="reversed")
+    height = int(np.clip(130 + 16 * len(rows), 280, 580))
+    return [_chart([{**trace, "text": table[rows].tolist()}], across, upwards, height=height) for table in tables]
 
 
 def times(spent: Mapping[MethodRuns, Sequence[float]]) -> Spec:
@@ -171,17 +197,18 @@ def times(spent: Mapping[MethodRuns, Sequence[float]]) -> Spec:
         for place, (part, marker) in enumerate(fills.items())
     ]
     sums = [f"{sum(parts) / seconds:,.1f}" for parts in spent.values()]
-    traces[-1] = {**traces[-1], "text": sums, "textposition": "outside", "cliponaxis": False}
+    traces[-1] |= {"text": sums, "textposition": "outside", "cliponaxis": False}
     rows, height = _rows([each.name for each in spent])
-    along = _axis(f"{unit} per run", rangemode="tozero")
-    layout = _layout(along, {**rows, "autorange": "reversed"}, height=height, barmode="stack", bargap=0.35)
     legend = {"orientation": "h", "y": 1, "yanchor": "bottom", "x": 0, "traceorder": "normal"}
-    return {"data": traces, "layout": {**layout, "showlegend": True, "legend": legend}}
+    return _chart(
+        traces, _axis(f"{unit} per run", rangemode="tozero"), {**rows, "autorange": "reversed"},
+        height=height, barmode="stack", bargap=0.35, showlegend=True, legend=legend,
+    )  # fmt: skip
 
 
-def _layout(across: Spec, upwards: Spec, height: int = HEIGHT, **more: Any) -> Spec:
-    return {
-        "height": height,
+def _chart(traces: Sequence[Spec], across: Spec, upwards: Spec, **more: Any) -> Spec:
+    layout = {
+        "height": 440,
         "margin": {"l": 8, "r": 16, "t": TOOLBAR, "b": 8},
         "font": {"color": INK, "family": "system-ui, sans-serif", "size": 12},
         "paper_bgcolor": "rgba(0,0,0,0)",
@@ -192,8 +219,8 @@ def _layout(across: Spec, upwards: Spec, height: int = HEIGHT, **more: Any) -> S
         "showlegend": False,
         "xaxis": across,
         "yaxis": upwards,
-        **more,
     }
+    return {"data": traces, "layout": layout | more}
 
 
 def _axis(title: str, **more: Any) -> Spec:
@@ -215,80 +242,14 @@ def _rows(names: Sequence[str]) -> tuple[Spec, int]:
     return axis, 130 + max(34, 16 * max(map(len, lines)) + 8) * len(names)
 
 
-def _line(dash: str, label: str, **ends: Any) -> Spec:
-    words = {"text": label, "textposition": "start", "font": {"color": SOFT, "size": 12}, "yanchor": "bottom"}
-    return {"type": "line", "line": {"color": SOFT, "width": 1, "dash": dash}, "label": words, **ends}
-
-
-def _group(group: str) -> Spec:
+def _group(group: int) -> Spec:
     """The part of a trace that lets the page's legend switch it."""
-    return {"type": "scatter", "legendgroup": group, "name": ""}
+    return {"type": "scatter", "legendgroup": str(group), "name": ""}
 
 
-def _marks(look: Look, group: str, size: int = 10) -> Spec:
+def _marks(look: Look, group: int, size: int = 10) -> Spec:
     marker = {"color": look.colour, "symbol": SYMBOLS[look.dash], "size": size}
     return {"mode": "markers", "marker": marker, "cliponaxis": False, **_group(group)}
-
-
-def _curve(method: MethodRuns, group: str) -> list[Spec]:
-    """Mean and extremes of the finished seeds, and the unfinished seeds dotted, up to their last round."""
-    (colour, dash), mean = method.look, mean_curve(method.curves(finished=True))
-    same, traces = _group(group), []
-    if mean.seeds > 1:
-        band = {"x": [*mean.rounds, *mean.rounds[::-1]], "y": _numbers([*mean.high, *mean.low[::-1]])}
-        fill = {"fill": "toself", "fillcolor": colour, "opacity": 0.2, "line": {"width": 0}, "hoverinfo": "skip"}
-        traces.append({**band, **fill, "mode": "lines", **same})
-    about = f"{for_html(method.name)}: %{{y}}<extra></extra>"
-    if mean.rounds:
-        line = {"color": colour, "dash": DASHES[dash], "width": 2}
-        drawn = {"mode": "lines", "line": line} if len(mean.rounds) > 1 else _marks(method.look, group)
-        traces.append({"x": mean.rounds, "y": _numbers(mean.middle), "hovertemplate": about, **same, **drawn})
-    for rounds, accuracies in method.curves(finished=False):
-        line = {"color": colour, "dash": "dot", "width": 2}
-        values = {"x": list(rounds), "y": _numbers(accuracies), "hovertemplate": f"unfinished, {about}"}
-        sizes = [0] * (len(rounds) - 1) + [8]
-        last = {"marker": {"color": colour, "size": sizes, "symbol": "circle-open"}}
-        traces.append({**values, **last, "mode": "lines+markers", "line": line, **same})
-    return traces
-
-
-def _places(samples: Sequence[int]) -> tuple[list[float], Spec]:
-    """Places on a logarithmic axis with a place for 0, and its ticks; equal numbers are moved apart."""
-    positive = [number for number in samples if number > 0]
-    first = int(np.floor(np.log10(min(positive, default=10))))
-    last = int(np.ceil(np.log10(max(positive, default=10))))
-    zero, decades = first - 0.6, range(first, last + 1)
-    step = 0.03 * (last - zero)
-    places = []
-    for place, number in enumerate(samples):
-        beside = samples[:place].count(number) - (samples.count(number) - 1) / 2
-        places.append(round((float(np.log10(number)) if number else zero) + step * beside, 4))
-    ticks = {"tickvals": [zero, *decades], "ticktext": ["0", *(f"{10**decade:,}" for decade in decades)]}
-    return places, {**ticks, "range": [zero - 2 * step, last + 2 * step]}
-
-
-def _heat_map(counts: LabelCounts, table: IntArray, rows: IntArray, largest: int) -> Spec:
-    decades = list(range(int(np.log10(largest)) + 1))
-    texts = [f"{10**decade:,}" for decade in decades]
-    bar = {"tickvals": decades, "ticktext": texts, "thickness": 10, "outlinewidth": 0, "len": 0.9}
-    clients = [counts.client_name(int(row)) for row in rows]
-    classes = [counts.class_name(column) for column in range(counts.num_classes)]
-    small = table.shape[0] <= MOST_NUMBERS[0] and table.shape[1] <= MOST_NUMBERS[1]
-    trace = {
-        "type": "heatmap",
-        "text": table.tolist(),  # the page's script makes colours of it
-        "hovertemplate": "client %{y}<br>class %{x}<br>%{customdata:,} samples<extra></extra>",
-        "x": [for_html(name) for name in classes],
-        "y": [for_html(name) for name in clients],
-        "zmin": 0,
-        "zmax": float(np.log10(largest)),
-        "colorscale": "Viridis",
-        "colorbar": bar,
-        **({"texttemplate": "%{text:.3~s}", "textfont": {"size": 10}} if small else {}),
-    }
-    across = _axis("class", type="category", showgrid=False)
-    upwards = _axis("client", type="category", showgrid=False, autorange="reversed")
-    return {"data": [trace], "layout": _layout(across, upwards, height=int(np.clip(130 + 16 * len(rows), 280, 580)))}
 
 
 def _numbers(values: Any) -> list[float | None]:

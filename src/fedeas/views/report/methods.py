@@ -1,4 +1,4 @@
-"""Group runs by method: runs that differ only in their seed, with their results."""
+"""Group runs by method: runs that differ only in their seed, with their results as a whole, by class and by client."""
 
 from __future__ import annotations
 
@@ -6,16 +6,22 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
 
 from fedeas.config.run import NO_GENERATION
 from fedeas.core.errors import InputError
+from fedeas.data.known import KNOWN
 from fedeas.planning.counts import Allocation, LabelCounts
-from fedeas.runs.accuracy_curves import AccuracyCurve
+from fedeas.runs.accuracy_curves import AccuracyCurve, RoundRange
 from fedeas.runs.comparison import BEST, SECOND, Measured, Seeds, ranks
 from fedeas.runs.methods import Settings, defines_method, federation_of, grouped, named, settings_of
 from fedeas.runs.store import Record, Run
 from fedeas.views.figures import INK, Look, looks_of
+
+Accuracies = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,12 +121,9 @@ def grouped_by_method(runs: Sequence[RunSnapshot], wanted: str | None = None) ->
     looks = looks_of([method.config.policy.partition("(")[0] for method in methods])
     # For black the page has its own colour of text, which a dark screen inverts.
     looks = [look._replace(colour="var(--ink)") if look.colour == INK else look for look in looks]
-    found = [replace(method, look=look) for method, look in zip(methods, looks, strict=True)]
-    if wanted is None:
-        return found
-    labels = {each.name: {run.run.config.label for run in each.runs} for each in found if each.finished}
-    name = named(wanted, labels)
-    return [replace(each, is_chosen=each.name == name) for each in found]
+    labels = {each.name: {run.run.config.label for run in each.runs} for each in methods if each.finished}
+    name = None if wanted is None else named(wanted, labels)
+    return [replace(each, look=look, is_chosen=each.name == name) for each, look in zip(methods, looks, strict=True)]
 
 
 def read_snapshot(run: Run) -> RunSnapshot:
@@ -134,12 +137,6 @@ def read_snapshot(run: Run) -> RunSnapshot:
     return snapshot
 
 
-def baseline(method: MethodRuns, methods: Sequence[MethodRuns]) -> MethodRuns | None:
-    """The finished method without generation that is otherwise the same."""
-    without = (each for each in methods if each.finished and not each.total)
-    return next((each for each in without if each.setting == method.setting), None)
-
-
 def reference(method: MethodRuns, methods: Sequence[MethodRuns]) -> MethodRuns:
     """The finished method on the same federation that others are compared with; it does not depend on accuracy.
 
@@ -151,19 +148,16 @@ def reference(method: MethodRuns, methods: Sequence[MethodRuns]) -> MethodRuns:
     chosen = [each for each in comparable if each.is_chosen]
     fedeas = [each for each in comparable if each.config.policy.partition("(")[0] == "fedeas"]
     fewest = min(each.total for each in comparable)
-    candidates = chosen or fedeas or [each for each in comparable if each.total == fewest]
-    return min(candidates, key=lambda each: (_unlikeness(each, comparable), *_precedence(each)))
 
+    def precedence(candidate: MethodRuns) -> tuple[object, ...]:
+        settings = candidate.runs[0].settings
+        compared = {key: value for key, value in settings.items() if key != "policy" and defines_method(key)}
+        others = [each.runs[0].settings for each in comparable]
+        unlikeness = sum(other[key] != value for other in others for key, value in compared.items())
+        own_parts = sum(str(value).startswith("python:") for value in settings.values())
+        return unlikeness, candidate.total, own_parts, candidate.config.algorithm != "fedavg", candidate.name
 
-def _unlikeness(method: MethodRuns, methods: Iterable[MethodRuns]) -> int:
-    """In how many settings, besides the policy, the methods differ from this one, summed over all methods."""
-    own = {key: value for key, value in method.runs[0].settings.items() if key != "policy" and defines_method(key)}
-    return sum(each.runs[0].settings[key] != value for each in methods for key, value in own.items())
-
-
-def _precedence(method: MethodRuns) -> tuple[object, ...]:
-    own_parts = sum(str(value).startswith("python:") for value in method.runs[0].settings.values())
-    return method.total, own_parts, method.config.algorithm != "fedavg", method.name
+    return min(chosen or fedeas or [each for each in comparable if each.total == fewest], key=precedence)
 
 
 def matched(methods: Iterable[MethodRuns]) -> list[list[MethodRuns]]:
@@ -179,3 +173,86 @@ def marks_of(methods: Sequence[MethodRuns]) -> dict[str, str]:
     """Best and second by name at each matched budget, if paired differences show that they are."""
     found = [ranks({each.name: each.seeds.percents() for each in group}) for group in matched(methods)]
     return {name: {BEST: "best", SECOND: "second"}[rank] for each in found for name, rank in each.items()}
+
+
+class Breakdown(NamedTuple):
+    """Accuracies of a method's finished seeds, in percent: seeds x classes, and of each seed its clients, worst first.
+
+    Runs record the accuracy of each class on the server's test set. A client's accuracy is the mean of these, weighted
+    by the client's own mix of classes: what the global model reaches on test images in the proportions that the client
+    holds. A class without test images is not a number; `clients` is empty if the label counts are not known.
+    """
+
+    method: MethodRuns
+    names: tuple[str, ...]
+    classes: Accuracies
+    clients: list[Accuracies]
+
+    @classmethod
+    def of(cls, method: MethodRuns) -> Breakdown | None:
+        """The accuracies of a method, over the rounds that its accuracy covers; None if no finished run has any."""
+        runs: list[RunSnapshot] = []
+        table: list[Accuracies] = []
+        clients: list[Accuracies] = []
+        for run in method.runs:
+            first, last = RoundRange(*run.summary["window"]) if run.summary is not None else (1, 0)
+            rows = [record.get("class_accuracy") for record in run.rounds if first <= record["round"] <= last]
+            tested = [row for row in rows if row is not None]
+            if not tested:
+                continue
+            found = np.array(tested, dtype=float).mean(axis=0)
+            if run.planned is not None:
+                counts, _ = run.planned
+                missing = max(counts.num_classes - len(found), 0)  # records may end with the last tested class
+                found = np.pad(found, (0, missing), constant_values=np.nan)
+                clients.append(100 * client_accuracy(counts, found))
+            runs.append(run)
+            table.append(found)
+        if not runs:
+            return None
+        classes = 100 * np.array(table)
+        return cls(method, tuple(class_names(runs, classes.shape[1])), classes, clients)
+
+    @property
+    def mean_classes(self) -> Accuracies:
+        """Mean over seeds of the accuracy of each class."""
+        return np.asarray(self.classes.mean(axis=0))
+
+    @property
+    def mean_clients(self) -> Accuracies:
+        """Mean over seeds of the worst client, the second worst, and so on.
+
+        Seeds with another number of clients than the first are left out.
+        """
+        alike = [each for each in self.clients if len(each) == len(self.clients[0])]
+        return np.asarray(np.mean(alike, axis=0))
+
+    @property
+    def fairness(self) -> list[Measured | None]:
+        """The worst tenth of the clients, all of them, and the best tenth: means over clients, and then over seeds."""
+        tenths = [-(-len(each) // 10) for each in self.clients]
+        parts = [(each[:tenth], each, each[-tenth:]) for each, tenth in zip(self.clients, tenths, strict=True)]
+        return [Measured.of([float(each[which].mean()) for each in parts]) for which in range(3)]
+
+
+def client_accuracy(counts: LabelCounts, classes: Accuracies) -> Accuracies:
+    """Accuracy on each client's own mix of classes, worst first; clients without a tested class are left out.
+
+    >>> client_accuracy(LabelCounts([[8, 2], [0, 5]]), np.array([0.5, 1.0])).tolist()
+    [0.6, 1.0]
+    """
+    tested = np.where(np.isnan(classes), 0, counts.n)
+    held = tested.sum(axis=1)
+    right = tested @ np.nan_to_num(classes)
+    return np.sort(right[held > 0] / held[held > 0])
+
+
+def class_names(runs: Iterable[RunSnapshot], num_classes: int) -> list[str]:
+    """Names of the classes: those of the label counts or of the dataset, if all runs agree on them, else numbers."""
+    found: set[tuple[str, ...]] = set()
+    for each in runs:
+        dataset = each.run.config.data.dataset
+        given = each.planned[0].classes if each.planned is not None else None
+        found.add(tuple(given or (KNOWN[dataset].classes if dataset in KNOWN else ())))
+    names = found.pop() if len(found) == 1 else ()
+    return list(names) if len(names) == num_classes else [str(label) for label in range(num_classes)]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import base64
+from collections.abc import Sequence
 from contextlib import suppress
 from math import prod
 from pathlib import Path
@@ -13,20 +14,20 @@ from numpy.typing import NDArray
 
 from fedeas.core.arrays import IntArray
 from fedeas.core.errors import FedEASError, InputError
-from fedeas.data.known import KNOWN
 from fedeas.generators.bank import Bank
 from fedeas.generators.bank.addresses import Addresses
 from fedeas.generators.bank.slots import Disk, Header
 from fedeas.generators.base import image_index
 from fedeas.generators.kinds import Shared
 from fedeas.generators.pools import numbers_in_pool, pool_fingerprint
-from fedeas.generators.quality.grid import COLUMNS
+from fedeas.generators.quality.grid import COLUMNS, strip
 from fedeas.generators.registry import parse_generator
 from fedeas.runs.store import Run, UsedGenerator, trained
-from fedeas.views.report.methods import MethodRuns, RunSnapshot, grouped_by_method, read_snapshot
+from fedeas.views.report.methods import MethodRuns, RunSnapshot, class_names, grouped_by_method, read_snapshot
 
 MOST_CLASSES = 20  # rows of a grid: more would only make the page larger
 MOST_BYTES = 2**24  # of an image; a header that claims more is damaged
+TILE = 56  # approximate size of an image in a grid, in pixels of the screen
 
 Images = NDArray[np.uint8]
 
@@ -36,6 +37,14 @@ class Row(NamedTuple):
 
     name: str
     images: Images
+
+    @property
+    def strip(self) -> dict[str, str]:
+        """The images side by side, enlarged by a whole number if there is room, so that pixels are equal squares."""
+        png, width, height = strip(self.images)
+        scale = max(1, round(TILE / height))
+        source = f"data:image/png;base64,{base64.b64encode(png).decode()}"
+        return {"source": source, "look": f"width:{scale * width}px;border-bottom:min({scale}px,1vw) solid #fff"}
 
 
 class Samples(NamedTuple):
@@ -80,83 +89,63 @@ def sample_grid(run: Run) -> Images | None:
 
 def _samples(about: UsedGenerator, users: dict[MethodRuns, list[RunSnapshot]]) -> Samples:
     runs = [each for own in users.values() for each in own]
-    wanted, pool = _trained_on(runs), _pool(runs[0])
+    wanted = _trained_on(runs)
+    settings = parse_generator(runs[0].run.config.generator)
+    pool = settings.each if isinstance(settings, Shared) else None  # size of the pool that all clients share; 0 if open
     labels = np.flatnonzero(wanted.any(axis=0)).tolist()
     different = int(wanted.sum()) if pool is None else sum(_indices(wanted[:, label], pool).size for label in labels)
     # A generator's image of an address is the same in all banks, so that any bank can be read.
     banks = dict.fromkeys(each.run.path.resolve().parent / ".bank" for each in runs)
-    shown = {label: wanted[:, label] for label in labels[:MOST_CLASSES]}
+    shown = {label: _indices(wanted[:, label], pool) for label in labels[:MOST_CLASSES]}
     kept = next(filter(None, (_read(bank, about, pool, wanted.shape[1], shown) for bank in banks)), {})
     names = class_names(runs, wanted.shape[1])
     rows = [Row(names[label], images) for label, images in kept.items()]
     return Samples(about, list(users), different, len(labels), rows)
 
 
-def _pool(each: RunSnapshot) -> int | None:
-    """The size of the pool that all clients of a run share, 0 if that is open; None if each has images of its own."""
-    settings = parse_generator(each.run.config.generator)
-    return settings.each if isinstance(settings, Shared) else None
-
-
-def _trained_on(runs: Iterable[RunSnapshot]) -> IntArray:
+def _trained_on(runs: Sequence[RunSnapshot]) -> IntArray:
     """Number of images of each client and class that any run trained on; clients that never took part have none."""
-    taken = [_taken(each) for each in runs]
-    clients, classes = (max(table.shape[axis] for table in taken) for axis in (0, 1))
-    most = np.zeros((clients, classes), dtype=np.int64)
-    for table in taken:
-        part = most[: table.shape[0], : table.shape[1]]
-        np.maximum(part, table, out=part)
+    plans = [each.planned[1].n for each in runs if each.planned is not None]
+    most = np.zeros([max(plan.shape[axis] for plan in plans) for axis in (0, 1)], dtype=np.int64)
+    for run, plan in zip(runs, plans, strict=True):
+        took_part = {client for record in run.rounds for client in trained(record)}
+        taken = np.where(np.isin(np.arange(len(plan)), list(took_part))[:, None], plan, 0)
+        part = most[: plan.shape[0], : plan.shape[1]]
+        np.maximum(part, taken, out=part)
     return most
-
-
-def _taken(each: RunSnapshot) -> IntArray:
-    assert each.planned is not None
-    plan = each.planned[1].n
-    took_part = {client for record in each.rounds for client in trained(record)}
-    return np.where(np.isin(np.arange(len(plan)), list(took_part))[:, None], plan, 0)
-
-
-def class_names(runs: Iterable[RunSnapshot], num_classes: int) -> list[str]:
-    """Names of the classes: those of the label counts or of the dataset, if all runs agree on them, else numbers."""
-    found: set[tuple[str, ...]] = set()
-    for each in runs:
-        dataset = each.run.config.data.dataset
-        given = each.planned[0].classes if each.planned is not None else None
-        found.add(tuple(given or (KNOWN[dataset].classes if dataset in KNOWN else ())))
-    names = found.pop() if len(found) == 1 else ()
-    return list(names) if len(names) == num_classes else [str(label) for label in range(num_classes)]
-
-
-def _read(
-    bank: Path, about: UsedGenerator, pool: int | None, num_classes: int, wanted: dict[int, IntArray]
-) -> dict[int, Images]:
-    """The first undamaged images of these classes; empty if the bank is missing or unusable."""
-    try:
-        header = _header(bank, about.fingerprint, pool)
-        if header.num_classes != num_classes or header.shape[0] not in (1, 3) or prod(header.shape) > MOST_BYTES:
-            return {}
-        disk = Disk(bank, header)
-        rows = {label: _first_good(disk, label, _indices(clients, pool)) for label, clients in wanted.items()}
-    except (FedEASError, OSError):
-        return {}
-    return {label: images for label, images in rows.items() if len(images)}
-
-
-def _header(bank: Path, fingerprint: str, pool: int | None) -> Header:
-    """The header of a run's images in the bank, which keeps those of a pool under the generator that makes them."""
-    for name in Bank(bank).names():
-        with suppress(InputError):  # the header of other images may be damaged
-            header = Header.read(bank / name)
-            own = header.fingerprint if pool is None else pool_fingerprint(header.fingerprint, pool)
-            if own == fingerprint:
-                return header
-    raise InputError(f"{bank}: holds images of other generators only")
 
 
 def _indices(wanted: IntArray, pool: int | None) -> IntArray:
     """Indices of the different images of a class, in the order of clients, or of their numbers in a pool."""
     index = np.concatenate([image_index(client, count) for client, count in enumerate(wanted.tolist())])
     return index if pool is None else np.unique(numbers_in_pool(index, pool))
+
+
+def _read(
+    bank: Path, about: UsedGenerator, pool: int | None, num_classes: int, wanted: dict[int, IntArray]
+) -> dict[int, Images]:
+    """The first undamaged images of these classes; empty if the bank is missing or unusable."""
+    rows: dict[int, Images] = {}
+    try:
+        for name in Bank(bank).names():
+            with suppress(InputError):  # the header of other images may be damaged
+                header = Header.read(bank / name)
+                # The bank keeps the images of a pool under the generator that makes them.
+                own = header.fingerprint if pool is None else pool_fingerprint(header.fingerprint, pool)
+                if own == about.fingerprint:
+                    break
+        else:
+            return {}
+        if header.num_classes != num_classes or header.shape[0] not in (1, 3) or prod(header.shape) > MOST_BYTES:
+            return {}
+        disk = Disk(bank, header)
+        for label, index in wanted.items():
+            images = _first_good(disk, label, index)
+            if len(images):
+                rows[label] = images
+    except (FedEASError, OSError):
+        return {}
+    return rows
 
 
 def _first_good(disk: Disk, label: int, index: IntArray) -> Images:

@@ -18,7 +18,7 @@ from fedeas.planning.counts import LabelCounts
 from fedeas.runs.accuracy_curves import mean_curve
 from fedeas.views import figures as plots
 from fedeas.views.figures import DARK, LIGHT, Screen
-from fedeas.views.web.runs import ListedMethod, ListedRun
+from fedeas.views.web.runs import ListedMethod
 
 MOST_CLIENTS = 500  # rows of a figure, each with its name
 MOST_METHODS = 24  # lines of a figure
@@ -34,7 +34,6 @@ ROW = 16  # pixels of a client's row, enough for its name
 DASHES = {"solid": "solid", "dashed": "dash", "dotted": "longdashdot"}  # dots are for unfinished runs
 
 Axis = dict[str, Any]
-Trace = dict[str, Any]
 
 
 def heat_map(
@@ -43,13 +42,12 @@ def heat_map(
     """Samples of clients x classes, blank where there are none. The largest count has the strongest colour."""
     shown = table[rows].astype(float)
     shown[shown == 0] = np.nan
-    decades = list(range(int(np.log10(max(largest, 10))) + 1))
+    largest, height = max(largest, 10), max(150 + ROW * rows.size, 320)
     bar = {
-        "tickvals": decades,
-        "ticktext": [f"{10**decade:,}" for decade in decades],
+        **plots.decade_ticks(largest),
         "thickness": 12,
         "title": {"text": "images", "side": "right"},
-        "len": min(400, _height(rows.size) - 180),  # beside the shortest map under the longest names
+        "len": min(400, height - 180),  # beside the shortest map under the longest names
         "lenmode": "pixels",
         "y": 1,
         "yanchor": "top",
@@ -60,7 +58,7 @@ def heat_map(
     across = _axis("class", screen, **names, tickangle=angle, side="top")
     downwards = [rows.size - 0.5, -0.5]  # the first client is at the top
     upwards = _axis("client", screen, **names, range=downwards, dtick=1, ticklabelstandoff=7)
-    figure = _figure(title, _height(rows.size), across, upwards, screen)
+    figure = _figure(title, height, across, upwards, screen)
     figure.add_heatmap(
         z=np.log10(shown),
         x=classes,
@@ -68,7 +66,7 @@ def heat_map(
         customdata=table[rows],
         hovertemplate="client %{y}<br>class %{x}<br>%{customdata:,} images<extra></extra>",
         zmin=0,
-        zmax=float(np.log10(max(largest, 10))),
+        zmax=float(np.log10(largest)),
         colorscale="Viridis",
         reversescale=screen is not DARK,
         colorbar=bar,
@@ -84,59 +82,43 @@ def accuracy(methods: Sequence[ListedMethod], screen: Screen = LIGHT) -> go.Figu
     shown = methods[:MOST_METHODS]
     accuracies = _axis("accuracy on the test set", screen, tickformat=".0%")
     drawn = [run.curve.rounds for method in shown for run in (*method.finished, *method.unfinished)]
-    rounds = _axis("round", screen, rangemode="tozero", **plots.round_ticks(drawn))
+    across = _axis("round", screen, rangemode="tozero", **plots.round_ticks(drawn))
     names = [wrap(method.name, LEGEND_CHARACTERS) for method in shown]
     height = 440 + LEGEND_LINE * sum(map(len, names))
-    figure = _figure("Accuracy over rounds", height, rounds, accuracies, screen)
+    figure = _figure("Accuracy over rounds", height, across, accuracies, screen)
     looks = plots.looks_of([method.policy for method in shown])
     for method, lines, look in zip(shown, names, looks, strict=True):
         colour = screen.ink if look.colour == plots.INK else look.colour
-        means = _mean_traces(method, colour, DASHES[look.dash])
-        named = max(len(means) - 1, 0)  # the trace that the legend shows
-        for place, trace in enumerate([*means, *(_run_trace(run, colour) for run in method.unfinished)]):
-            name = "<br>".join(map(for_html, lines))
-            figure.add_scatter(**trace, name=name, legendgroup=method.name, showlegend=place == named)
+        style = {"name": "<br>".join(map(for_html, lines)), "legendgroup": method.name}
+        mean = mean_curve(run.curve for run in method.finished)
+        if mean.seeds > 1:
+            figure.add_scatter(**plots.mean_band(mean.rounds, mean.low, mean.high, colour), **style, showlegend=False)
+        if mean.rounds:
+            seeds = f" (mean of {mean.seeds} seeds)" if mean.seeds > 1 else ""
+            figure.add_scatter(
+                x=mean.rounds,
+                y=mean.middle,
+                mode="lines" if len(mean.rounds) > 1 else "markers",
+                line={"color": colour, "dash": DASHES[look.dash], "width": 2},
+                hovertemplate=f"{for_html(method.name)}{seeds}<br>round %{{x}}<br>%{{y:.1%}}<extra></extra>",
+                showlegend=True,
+                **style,
+            )
+        for place, run in enumerate(method.unfinished):
+            rounds = list(run.curve.rounds)
+            symbol = "circle" if run.under_way else "x"
+            sizes = [0] * (len(rounds) - 1) + [9]
+            figure.add_scatter(
+                x=rounds,
+                y=list(run.curve.accuracy),
+                mode="lines+markers",
+                marker={"size": sizes, "symbol": symbol, "color": colour, "line": {"width": 0}},
+                line={"color": colour, "dash": "dot", "width": 1.8},
+                hovertemplate=f"{for_html(run.name)}, {run.state}<br>round %{{x}}<br>%{{y:.1%}}<extra></extra>",
+                showlegend=not (mean.rounds or place),  # the legend names a method once
+                **style,
+            )
     return figure
-
-
-def _mean_traces(method: ListedMethod, colour: str, dash: str) -> list[Trace]:
-    """Mean over the finished seeds, on a band from the lowest to the highest."""
-    mean = mean_curve(run.curve for run in method.finished)
-    if not mean.rounds:
-        return []
-    seeds = f" (mean of {mean.seeds} seeds)" if mean.seeds > 1 else ""
-    line: Trace = {
-        "x": mean.rounds,
-        "y": mean.middle,
-        "mode": "lines" if len(mean.rounds) > 1 else "markers",
-        "line": {"color": colour, "dash": dash, "width": 2},
-        "hovertemplate": f"{for_html(method.name)}{seeds}<br>round %{{x}}<br>%{{y:.1%}}<extra></extra>",
-    }
-    band: Trace = {
-        "x": mean.rounds + mean.rounds[::-1],
-        "y": mean.high + mean.low[::-1],
-        "mode": "lines",
-        "fill": "toself",
-        "fillcolor": colour,
-        "opacity": 0.2,
-        "line": {"width": 0},
-        "hoverinfo": "skip",
-    }
-    return [band, line] if mean.seeds > 1 else [line]
-
-
-def _run_trace(run: ListedRun, colour: str) -> Trace:
-    rounds = list(run.curve.rounds)
-    symbol = "circle" if run.under_way else "x"
-    end = {"size": [0] * (len(rounds) - 1) + [9], "symbol": symbol, "color": colour, "line": {"width": 0}}
-    return {
-        "x": rounds,
-        "y": list(run.curve.accuracy),
-        "mode": "lines+markers",
-        "marker": end,
-        "line": {"color": colour, "dash": "dot", "width": 1.8},
-        "hovertemplate": f"{for_html(run.name)}, {run.state}<br>round %{{x}}<br>%{{y:.1%}}<extra></extra>",
-    }
 
 
 def _figure(title: str, height: int, across: Axis, upwards: Axis, screen: Screen) -> go.Figure:
@@ -162,7 +144,3 @@ def _figure(title: str, height: int, across: Axis, upwards: Axis, screen: Screen
 def _axis(title: str, screen: Screen, **more: Any) -> Axis:
     plain = {"automargin": True, "gridcolor": screen.grid, "zeroline": False, "ticks": ""}
     return {**plain, "title": {"text": title, "standoff": 14}, **more}
-
-
-def _height(clients: int) -> int:
-    return max(150 + ROW * clients, 320)

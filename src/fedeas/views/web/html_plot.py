@@ -1,4 +1,4 @@
-"""Plots of the page as HTML: a browser draws them much faster than figures of Plotly.
+"""Plots and small heat maps of the page as HTML: a browser draws them much faster than figures of Plotly.
 
 Everything is placed in percent, so that a plot is as wide as its place on the page. Lines are SVG images, because
 Streamlit removes SVG elements from HTML. A click on a name in the legend hides its series, or shows it again.
@@ -7,6 +7,7 @@ Streamlit removes SVG elements from HTML. A click on a name in the legend hides 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cache
 from math import ceil
 from pathlib import Path
 from typing import NamedTuple
@@ -14,14 +15,34 @@ from urllib.parse import quote
 
 import numpy as np
 from numpy.typing import ArrayLike
+from plotly.colors import hex_to_rgb, sequential
 
-from fedeas.core.arrays import FloatArray
-from fedeas.views.figures import LIGHT, Screen
+from fedeas.core.arrays import FloatArray, IntArray
+from fedeas.core.foreign_text import for_html
+from fedeas.planning.counts import LabelCounts
+from fedeas.views.figures import DARK, LIGHT, Screen
 
 STYLE = Path(__file__).with_name("html_plot.css")
 WIDEST = 40  # characters of a label beside the plot
 MOST_TIPS = 60  # points of a line that show their numbers
 DASHES = {"solid": "none", "dashed": "8 6", "dotted": "3 4"}  # by their names in CSS
+
+HEAT_CLIENTS, HEAT_CLASSES = 25, 12  # most of a heat map that is a table
+SHADES = 64
+SHORT = 3  # characters of a class name that is written across
+CORNER = "client"  # what the first column holds
+WIDEST_CLIENT = 24  # characters of a client's name before it is broken
+
+HEAT_STYLE = """<style>
+.heat {{overflow-x: auto; font-size: 12px; line-height: 16px}}
+.heat table {{table-layout: fixed; border-collapse: collapse; width: 100%; color: {ink}}}
+.heat caption {{text-align: left; font-size: 15px; line-height: 28px}}
+.heat td {{padding: 0; text-align: center; border: 1px solid {grid}}}
+.heat th {{font-weight: normal; vertical-align: bottom; padding: 0; overflow-wrap: anywhere}}
+.heat .first, .heat tbody th {{position: sticky; left: 0; padding-right: 6px; text-align: right; background: {paper}}}
+.heat .long {{writing-mode: vertical-rl; transform: rotate(180deg); margin: auto; padding: 4px 0; max-height: 20em}}
+.heat td:hover {{outline: 2px solid {ink}}}
+</style>"""
 
 
 class Axis(NamedTuple):
@@ -69,63 +90,119 @@ class Plot(NamedTuple):
 
 def plot_html(plot: Plot, screen: Screen = LIGHT) -> str:
     """The plot as HTML, to which `STYLE` belongs. All texts of the plot must be escaped already."""
-    longest = min(max(map(len, plot.upwards.labels.values()), default=0), WIDEST)
-    style = f"--ink:{screen.ink};--grid:{screen.grid};--paper:{screen.paper};--names:min({longest + 1}ch, 40vw)"
-    band, series = "", []
+    band, legend, series = "", "", ""
     if plot.band:
         start, end = plot.across.places(plot.band)
         band = f'<div class="band" style="left:{start:.2f}%;width:{end - start:.2f}%"></div>'
+    grid = "".join(
+        f'<div class="{kind}" style="{side}:{place:.2f}%"><span title="{label}">{label}</span></div>'
+        for kind, side, axis in (("x", "left", plot.across), ("y", "bottom", plot.upwards))
+        for place, label in zip(axis.places([*axis.labels]), axis.labels.values(), strict=True)
+    )
     for number, each in enumerate(plot.series):
-        x, y = plot.across.places(each.x), plot.upwards.places(each.y)
-        drawn = (_line(each, x, y) if each.width else "") + (_points(each, x, y) if each.tips else "")
-        series.append(f'<div class="series{number}" style="color:{each.colour}">{drawn}</div>')
+        key = f'<span class="line" style="border-top:{each.width}px {each.dash}"></span>' if each.width else ""
+        legend += (
+            f'<label><input type="checkbox" checked class="switch{number}"><span class="key" '
+            f'style="color:{each.colour}">{key}<i class="{each.mark}"></i></span>{each.name}</label>'
+        )
+        drawn = _drawn(each, plot.across.places(each.x), plot.upwards.places(each.y))
+        series = f'<div class="series{number}" style="color:{each.colour}">{drawn}</div>{series}'
+    longest = min(max(map(len, plot.upwards.labels.values()), default=0), WIDEST)
+    style = f"--ink:{screen.ink};--grid:{screen.grid};--paper:{screen.paper};--names:min({longest + 1}ch, 40vw)"
     return (
         f'<div class="plot" role="group" aria-label="{plot.title}" style="{style}">'
-        f'<div class="title">{plot.title}</div>'
-        f'<div class="legend">{"".join(map(_key, range(len(series)), plot.series))}</div>'
+        f'<div class="title">{plot.title}</div><div class="legend">{legend}</div>'
         f'<div class="frame{" above" * plot.labels_above}" style="height:{plot.height}px">'
-        f'<div class="up">{plot.upwards.title}</div>{band}{_grid(plot)}{"".join(reversed(series))}</div>'
+        f'<div class="up">{plot.upwards.title}</div>{band}{grid}{series}</div>'
         f'<div class="across">{plot.across.title}</div></div>'
     )
 
 
-def _key(number: int, series: Series) -> str:
-    """A series in the legend."""
-    line = f'<span class="line" style="border-top:{series.width}px {series.dash}"></span>' if series.width else ""
+def _drawn(series: Series, x: FloatArray, y: FloatArray) -> str:
+    """The line as an image that is stretched to the frame, and the points inside the frame with their marks and tips.
+
+    The line's width in pixels stays.
+    """
+    line = points = ""
+    if series.width:
+        ends = " ".join(f"{left:.2f},{100 - up:.2f}" for left, up in zip(x, y, strict=True))
+        image = (
+            '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 100 100" preserveAspectRatio="none">'
+            f'<polyline points="{ends}" fill="none" stroke="{series.colour}" stroke-width="{series.width}" '
+            f'stroke-dasharray="{DASHES[series.dash]}" stroke-linejoin="round" vector-effect="non-scaling-stroke"/>'
+            "</svg>"
+        )
+        line = f'<img alt="" src="data:image/svg+xml,{quote(image)}">'
+    if series.tips:
+        step = 1 if series.mark else ceil(len(x) / MOST_TIPS)
+        points = "".join(
+            f'<i class="{series.mark}{" far" * (left > 50)}" style="left:{left:.2f}%;bottom:{up:.2f}%" '
+            f'data-tip="{tip}"></i>'
+            for left, up, tip in list(zip(x.tolist(), y.tolist(), series.tips, strict=True))[::step]
+            if 0 <= left <= 100 and 0 <= up <= 100
+        )
+    return line + points
+
+
+def is_small(clients: int, classes: int) -> bool:
+    """Whether a heat map is shown as a table, with its numbers."""
+    return clients <= HEAT_CLIENTS and classes <= HEAT_CLASSES
+
+
+def heat_table(
+    counts: LabelCounts, table: IntArray, rows: IntArray, largest: int, title: str, screen: Screen = LIGHT
+) -> str:
+    """Samples of clients x classes, blank where there are none; the darkest or, on a dark screen, brightest is most."""
+    classes = [*map(for_html, counts.class_names)]
+    clients = [for_html(counts.client_name(row)) for row in rows]
+    heads = (name if len(name) <= SHORT else f'<div class="long">{name}</div>' for name in classes)
+    head = "".join(f'<th scope="col">{name}</th>' for name in heads)
+    shares = np.log10(np.maximum(table[rows], 1)) / np.log10(max(largest, 10))
+    shades = np.rint(shares * (SHADES - 1)).astype(np.int64)  # places in the palette
+    palette, body = _palette(screen), ""
+    for client, values, places in zip(clients, table[rows].tolist(), shades.tolist(), strict=True):
+        cells = (
+            f'<td style="background:{palette[shade][0]};color:{palette[shade][1]}" '
+            f'title="client {client}, class {name}: {value:,} images">{value}</td>'
+            if value
+            else "<td></td>"
+            for name, value, shade in zip(classes, values, places, strict=True)
+        )
+        body += f'<tr><th scope="row">{client}</th>{"".join(cells)}</tr>'
+    first, others = min(max(map(len, [*clients, CORNER])), WIDEST_CLIENT) + 2, max(len(str(largest)), SHORT) + 1
     return (
-        f'<label><input type="checkbox" checked class="switch{number}"><span class="key" style="color:{series.colour}">'
-        f'{line}<i class="{series.mark}"></i></span>{series.name}</label>'
+        # Takes the focus so that its sides can be reached with keys. A browser's search for such an element ends here.
+        f'<div class="heat" tabindex="0" role="region" aria-label="{title}">'
+        f'<table style="min-width:{first + others * len(classes)}ch"><caption>{title}</caption>'
+        f'<colgroup><col style="width:{first}ch"></colgroup>'
+        f'<thead><tr><th scope="col" class="first">{CORNER}</th>{head}</tr></thead><tbody>{body}</tbody></table></div>'
     )
 
 
-def _grid(plot: Plot) -> str:
-    """Grid lines with their labels."""
-    kinds = (("x", "left", plot.across), ("y", "bottom", plot.upwards))
-    return "".join(
-        f'<div class="{kind}" style="{side}:{place:.2f}%"><span title="{label}">{label}</span></div>'
-        for kind, side, axis in kinds
-        for place, label in zip(axis.places([*axis.labels]), axis.labels.values(), strict=True)
+def heat_scale(largest: int, screen: Screen = LIGHT) -> str:
+    """The colours from one image to the most, with a mark for each power of ten."""
+    most = max(largest, 10)
+    stops = ",".join(back for back, _ in _palette(screen)[:: (SHADES - 1) // 9])
+    ticks = "".join(
+        f'<span style="position:absolute;left:{100 * decade / np.log10(most):.1f}%">{10**decade:,}</span>'
+        for decade in range(int(np.log10(most)) + 1)
+    )
+    return (
+        f'<div style="display:flex;gap:1.2em;font-size:12px;line-height:16px;color:{screen.ink}">'
+        f'<div style="width:260px"><div style="height:12px;background:linear-gradient(to right,{stops})"></div>'
+        f'<div style="position:relative;height:16px">{ticks}</div></div>images</div>'
     )
 
 
-def _points(series: Series, x: FloatArray, y: FloatArray) -> str:
-    """The points inside the frame, each with its mark and its tip."""
-    step = 1 if series.mark else ceil(len(x) / MOST_TIPS)
-    points = zip(x.tolist(), y.tolist(), series.tips, strict=True)
-    return "".join(
-        f'<i class="{series.mark}{" far" * (left > 50)}" style="left:{left:.2f}%;bottom:{up:.2f}%" data-tip="{tip}">'
-        "</i>"
-        for left, up, tip in list(points)[::step]
-        if 0 <= left <= 100 and 0 <= up <= 100
-    )
-
-
-def _line(series: Series, x: FloatArray, y: FloatArray) -> str:
-    """The line as an image that is stretched to the frame; its width in pixels stays."""
-    points = " ".join(f"{left:.2f},{100 - up:.2f}" for left, up in zip(x, y, strict=True))
-    image = (
-        '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 100 100" preserveAspectRatio="none">'
-        f'<polyline points="{points}" fill="none" stroke="{series.colour}" stroke-width="{series.width}" '
-        f'stroke-dasharray="{DASHES[series.dash]}" stroke-linejoin="round" vector-effect="non-scaling-stroke"/></svg>'
-    )
-    return f'<img alt="" src="data:image/svg+xml,{quote(image)}">'
+@cache
+def _palette(screen: Screen) -> list[tuple[str, str]]:
+    """Colours from few to many, each with a colour of text that can be read on it."""
+    known = np.array([hex_to_rgb(colour) for colour in sequential.Viridis], float)
+    places = np.linspace(0, len(known) - 1, SHADES)
+    mixed = np.stack([np.interp(places, np.arange(len(known)), part) for part in known.T], axis=1)
+    # Black and white have the same contrast on a luminance of 0.18.
+    luminance = (mixed / 255) ** 2.2 @ np.array([0.2126, 0.7152, 0.0722])
+    texts = np.where(luminance > 0.18, "#000000", "#ffffff").tolist()
+    colours = (f"#{np.rint(colour).astype(np.uint8).tobytes().hex()}" for colour in mixed)
+    found = list(zip(colours, texts, strict=True))
+    return found if screen == DARK else found[::-1]

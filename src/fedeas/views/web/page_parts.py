@@ -18,12 +18,11 @@ from fedeas.views.web.html_plot import Plot
 
 QUIET: dict[str, Any] = {"displayModeBar": False, "scrollZoom": False}
 
-
-def _key(counts: LabelCounts) -> object:
-    return counts.n.shape, counts.n.tobytes(), counts.clients, counts.classes
-
-
-cached: Callable[..., Any] = st.cache_data(show_spinner=False, max_entries=32, hash_funcs={LabelCounts: _key})
+cached: Callable[..., Any] = st.cache_data(
+    show_spinner=False,
+    max_entries=32,
+    hash_funcs={LabelCounts: lambda counts: (counts.n.shape, counts.n.tobytes(), counts.clients, counts.classes)},
+)
 """Keep the results of a function, since Streamlit runs the page again at every change."""
 
 

@@ -1,21 +1,55 @@
-"""Charts of a plan: images of each client, what policies remove for their images, and who holds the imbalance."""
+"""What the page shows beside a plan, computed by the library: other policies and their prices, and charts.
+
+The charts show the images of each client, what policies remove for their images, and who holds the imbalance.
+"""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from fedeas.core.arrays import IntArray
 from fedeas.core.foreign_text import for_html
 from fedeas.planning import scores
+from fedeas.planning.beta import BetaInterval, select_beta
 from fedeas.planning.counts import Allocation, LabelCounts
+from fedeas.planning.policies import (
+    BySize,
+    FedEAS,
+    FullBalance,
+    Greedy,
+    MissingOnly,
+    Optimal,
+    Policy,
+    Uniform,
+    parse_policy,
+)
+from fedeas.planning.policies.base import Budgeted
+from fedeas.planning.policies.waterfill import Waterfill
+from fedeas.planning.request import compare_policies
 from fedeas.planning.scores import BudgetPath
 from fedeas.views import figures as plots
 from fedeas.views.web.html_plot import Axis, Plot, Series
-from fedeas.views.web.plan_result import Curves
 
 ROW = 20  # pixels of a client's row
+CURVE_BUDGETS, CURVE_BETAS = 13, 30
+# Logarithms of the highest price over the others. They are dense for small budgets, which a logarithmic axis spreads
+# out; at the last price nearly everything is balanced.
+FALLS = np.geomspace(0.01, 14.0, 30)
+
+Take = Callable[[Waterfill, float], IntArray]
+TAKES: dict[str, Take] = {Greedy.name(): Waterfill.taken_above, Optimal.name(): Waterfill.best_at}
+
+
+class Curves(NamedTuple):
+    """Results that do not depend on the chosen policy: full demand, policies' paths, admissible betas and budgets."""
+
+    demand: Allocation
+    paths: dict[str, BudgetPath]
+    interval: BetaInterval
+    budgets: tuple[int, int] | None
 
 
 class CurveLook(NamedTuple):
@@ -40,22 +74,88 @@ CURVES = {
 }
 
 
+def rivals(counts: LabelCounts, spec: str) -> list[Allocation]:
+    """The built-in policies at the budget of this policy's plan; its spec identifies it in a cache."""
+    policy = parse_policy(spec)
+    return compare_policies(counts, policy, policy.allocate(counts))
+
+
+def prices(
+    counts: LabelCounts, plans: Sequence[Allocation], chosen: str, rate: float, side: int
+) -> dict[str, list[Any]]:
+    """A table: images, minutes at a rate of images a second, and megabytes of uncompressed images of this side.
+
+    Only the chosen policy is named with its parameters: all have the same budget.
+    """
+    images = [plan.generated for plan in plans]
+    return {
+        "policy": [plan.policy if plan.policy == chosen else plan.policy.partition("(")[0] for plan in plans],
+        "images": images,
+        "removed %": [100 * scores.imbalance_removed(counts, plan) for plan in plans],
+        "minutes": [number / rate / 60 for number in images],
+        "MB": [number * side * side * 3 / 1e6 for number in images],
+        "most for one client": [int(plan.per_client.max()) for plan in plans],
+    }
+
+
+def curves(counts: LabelCounts) -> Curves:
+    """Imbalance removed against budget, from a thousandth of full balance's total to all of it."""
+    demand = FullBalance().allocate(counts)
+    interval = select_beta(counts)
+    if not demand.total:  # all clients are balanced: there is nothing to draw
+        return Curves(demand, {}, interval, None)
+
+    def path(policies: Sequence[Policy]) -> BudgetPath:
+        return scores.budget_path(counts, [policy.allocate(counts) for policy in policies])
+
+    budgets = np.unique(np.geomspace(max(1, demand.total / 1000), demand.total, CURVE_BUDGETS).astype(int)).tolist()
+    kinds: list[type[Budgeted]] = [Uniform, BySize, MissingOnly]
+    paths = {kind.name(): path([kind(budget=budget) for budget in budgets]) for kind in kinds if kind.suits(counts)}
+    vessels = Waterfill(counts)
+    for name, take in TAKES.items():
+        paths[name] = scores.budget_path(counts, reference_plans(vessels, take, fewest=budgets[0]))
+    fedeas = path([FedEAS(beta=float(beta)) for beta in np.geomspace(0.1, 100, CURVE_BETAS)])
+    within = (fedeas.total >= budgets[0]) & (fedeas.total <= demand.total)
+    if within.any():
+        paths["fedeas"] = BudgetPath(fedeas.total[within], fedeas.imbalance[within], fedeas.removed[within])
+    admissible = None
+    if interval and np.isfinite(interval.hi) and interval.lo > 0:
+        ends = (interval.lo, interval.hi * (1 - 1e-9))  # the upper end is open: take the budget just below
+        low, high = (FedEAS(beta=beta).allocate(counts).total for beta in ends)
+        admissible = low, high
+    return Curves(demand, paths, interval, admissible)
+
+
+def reference_plans(vessels: Waterfill, take: Take, fewest: int) -> list[Allocation]:
+    """Plans of greedy or of the optimum, from `fewest` samples to full balance, each total once.
+
+    At any price of a sample each client can compute how many samples it takes. All of them together are what greedy, or
+    the optimum, does with exactly that total. To meet a given budget, about fifty prices must be tried; a curve may
+    have any budgets, so that each price gives one point.
+    """
+    taken = [*(take(vessels, float(price)) for price in vessels.highest_gain * np.exp(-FALLS)), vessels.demand]
+    found = {int(samples.sum()): samples for samples in taken}
+    return [Allocation(vessels.fill(found[total])) for total in sorted(found) if total >= fewest]
+
+
 def demand_dots(counts: LabelCounts, allocation: Allocation, demand: Allocation, rows: IntArray) -> Plot:
     """Images of each client under this plan and under full balance, a row for each client."""
     names = [for_html(counts.client_name(row)) for row in rows]
-    plans = (
-        ("this plan", allocation.per_client[rows], plots.BLUE, "circle"),
-        ("full balance", demand.per_client[rows], plots.GREY, "ring"),
-    )
-    most = max(1, *(int(images.max()) for _, images, *_ in plans))
     dots = []
-    for label, images, colour, mark in plans:
+    for label, plan, colour, mark in (
+        ("this plan", allocation, plots.BLUE, "circle"),
+        ("full balance", demand, plots.GREY, "ring"),
+    ):
+        images = plan.per_client[rows]
         tips = [f"client {name}\n{label}: {number:,} images" for name, number in zip(names, images, strict=True)]
         dots.append(Series(label, images, range(len(names)), colour, tips, mark=mark))
+    most = max(1, *(int(np.max(each.x)) for each in dots))
+    steps = (part * 10**power for power in range(20) for part in (1, 2, 5))
+    step = next(step for step in steps if 6 * step >= most)  # six parts or fewer
     return Plot(
         "Images of each client",
         ROW * len(names),
-        Axis("", 0, 1.03 * most, {value: f"{value:,}" for value in range(0, most + 1, _step(most))}),
+        Axis("", 0, 1.03 * most, {value: f"{value:,}" for value in range(0, most + 1, step)}),
         Axis("client", len(names) - 0.5, -0.5, dict(enumerate(names))),
         dots,
         labels_above=True,
@@ -66,21 +166,31 @@ def trade_off(curves: Curves, spec: str, images: int, removed: float) -> Plot:
     """Imbalance removed against budget for all policies, with the current plan as a star."""
     plan = BudgetPath(np.array([images]), np.array([0.0]), np.array([removed]))
     paths = {"this plan": plan} | {name: curves.paths[name] for name in CURVES if name in curves.paths}
+    drawn = []
+    for name, path in paths.items():
+        look, policy = CURVES[name], for_html(spec) if path is plan else name
+        points = zip(path.total.tolist(), path.removed.tolist(), strict=True)
+        tips = [f"{policy}\n{number:,} images\n{share:.1%} removed" for number, share in points]
+        label = name + look.remark
+        drawn.append(Series(label, path.total, path.removed, look.colour, tips, look.width, look.dash, look.mark))
     lowest = min(float(path.removed.min()) for path in paths.values())
+    budgets = np.concatenate([path.total for path in paths.values()])
+    used = budgets[budgets > 0] if budgets.any() else np.ones(1)
+    start, end = float(used.min()) / 1.2, float(used.max()) * 1.2
+
+    def labels(*parts: int) -> dict[float, str]:
+        values = (part * 10**power for power in range(12) for part in parts)
+        return {value: f"{value:,}" for value in values if start <= value <= end}
+
+    shown = labels(1) if len(labels(1)) > 1 else labels(1, 2, 5)  # one power of ten alone would not show a scale
     return Plot(
         "Imbalance removed for how many images",
         360,
-        _budget_axis(np.concatenate([path.total for path in paths.values()])),
+        Axis("images to generate (logarithmic)", start, end, shown, log=True),
         _share_axis("imbalance removed", max(min(0.0, lowest), -0.5) - 0.03, 1.05),
-        [_curve(name, path, for_html(spec) if path is plan else name) for name, path in paths.items()],
+        drawn,
         curves.budgets,
     )
-
-
-def _curve(name: str, path: BudgetPath, policy: str) -> Series:
-    look, points = CURVES[name], zip(path.total.tolist(), path.removed.tolist(), strict=True)
-    tips = [f"{policy}\n{images:,} images\n{removed:.1%} removed" for images, removed in points]
-    return Series(name + look.remark, path.total, path.removed, look.colour, tips, look.width, look.dash, look.mark)
 
 
 def concentration(counts: LabelCounts, allocation: Allocation) -> Plot:
@@ -104,24 +214,5 @@ def concentration(counts: LabelCounts, allocation: Allocation) -> Plot:
     )
 
 
-def _budget_axis(budgets: IntArray) -> Axis:
-    """A logarithmic axis with a label for each power of ten, or with more labels if it has only one of these."""
-    used = budgets[budgets > 0] if budgets.any() else np.ones(1)
-    start, end = float(used.min()) / 1.2, float(used.max()) * 1.2
-
-    def labels(*parts: int) -> dict[float, str]:
-        values = (part * 10**power for power in range(12) for part in parts)
-        return {value: f"{value:,}" for value in values if start <= value <= end}
-
-    shown = labels(1) if len(labels(1)) > 1 else labels(1, 2, 5)
-    return Axis("images to generate (logarithmic)", start, end, shown, log=True)
-
-
 def _share_axis(title: str, start: float, end: float) -> Axis:
     return Axis(title, start, end, {part / 5: f"{part / 5:.0%}" for part in range(-5, 6) if start <= part / 5 <= end})
-
-
-def _step(most: int) -> int:
-    """The smallest 1, 2 or 5 times a power of ten that divides an axis up to `most` into six parts or fewer."""
-    steps = (part * 10**power for power in range(20) for part in (1, 2, 5))
-    return int(next(step for step in steps if 6 * step >= most))

@@ -1,10 +1,10 @@
-"""The page with a plan: its key figures, where images go, what they cost, and downloads."""
+"""The page with a plan: its controls, its key figures, where images go, what they cost, and downloads."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, get_args
 
 import streamlit as st
 
@@ -12,21 +12,30 @@ from fedeas.calls.client_counts import NEEDS_IMAGES, CountSource, run_config
 from fedeas.calls.plans import plan
 from fedeas.core.arrays import IntArray
 from fedeas.core.foreign_text import for_markdown, printable
+from fedeas.data.known import KNOWN
+from fedeas.data.partition import PAPER_SEED
+from fedeas.planning.advice import ADVICE
 from fedeas.planning.beta import MAX_SHARE, MIN_REMOVED
+from fedeas.planning.columns import ColumnNames
 from fedeas.planning.counts import Allocation, LabelCounts
+from fedeas.planning.examples import DEFAULT, EXAMPLES
 from fedeas.planning.plan import Plan
-from fedeas.planning.policies import Policy
-from fedeas.planning.request import policy_left_out
+from fedeas.planning.policies import POLICIES, Policy
+from fedeas.planning.policies.pool import PoolFill
+from fedeas.planning.request import Limits, policy_left_out
 from fedeas.views import figures as plots
-from fedeas.views.web import charts, downloads, heat_table, plan_charts, plan_result
-from fedeas.views.web.choices import Choice
+from fedeas.views.web import charts, html_plot, plan_charts, sources
 from fedeas.views.web.page_parts import cached, explaining, screen, show_chart, show_plot, show_tabs
-from fedeas.views.web.plan_controls import choose_federation, choose_policy_and_size, choose_prices
+from fedeas.views.web.plan_choices import NO_LIMIT, SIZE_WORDS, Choice, Size, table_file, takes_budget
 
+OWN = "classes of equal size"
+PAPER, FILE, DRAW = "Paper", "My file", "Draw"
 MOST_BESIDE = 25  # classes of heat maps that are side by side
 MOST_WHOLE, SCROLLED = 45, 820  # most clients of a figure without a scroll bar; pixels of a figure with one
 
-_curves, _plan, _rivals = cached(plan_result.curves), cached(plan), cached(plan_result.rivals)
+_paper, _drawn, _drawn_from = cached(sources.paper), cached(sources.drawn), cached(sources.drawn_from)
+_uploaded = cached(sources.read_upload)
+_curves, _plan, _rivals = cached(plan_charts.curves), cached(plan), cached(plan_charts.rivals)
 
 
 def show_plan_page() -> None:
@@ -38,43 +47,137 @@ def show_plan_page() -> None:
         if federation is None:
             results.info("Upload a table of label counts to see its plan.")
             return
+        counts = federation.counts
         with controls:
-            choice = choose_policy_and_size(federation.counts)
-            rate, side = choose_prices(choice)
-        policy = choice.resolved(federation.counts)
-        found = _plan(federation.counts, policy.spec)
+            choice = choose_policy_and_size(counts)
+            st.subheader("3. Prices")
+            rate = choice.limits.images_per_second or _ask_rate()
+            side = int(st.number_input("Pixels along a side", 8, 2048, 32, help="Colour, 3 bytes a pixel.", key="side"))
+        policy = choice.resolved(counts)
+        found = _plan(counts, policy.spec)
         with results:
-            _show(federation.counts, found, rate, side)
+            st.markdown(f"**{for_markdown(found.allocation.policy)}**")
+            shown = st.container(horizontal=True)
+            shown.metric("Images to generate", f"{found.allocation.generated:,}", border=True)
+            shown.metric("Imbalance removed", f"{found.summary.removed:.2%}", border=True)
+            shown.metric("Synthetic share", f"{found.summary.synthetic_share:.2%}", border=True)
+            shown.metric("Clients that generate", f"{found.summary.receiving:,} of {counts.num_clients:,}", border=True)
+            rows = plots.most(found.allocation.per_client, charts.MOST_CLIENTS)
+            views = {
+                "Where images go": partial(_show_where, counts, found, rows),
+                "Clients": partial(_show_clients, counts, found, rows),
+                "Budget": partial(_show_budget, counts, found),
+                "Prices": partial(_show_prices, counts, found, rate, side),
+            }
+            show_tabs("view", views)
             _show_downloads(federation, choice, policy, found.allocation)
 
 
-def _show(counts: LabelCounts, found: Plan, rate: float, side: int) -> None:
-    summary = found.summary
-    st.markdown(f"**{for_markdown(found.allocation.policy)}**")
-    shown = st.container(horizontal=True)
-    shown.metric("Images to generate", f"{found.allocation.generated:,}", border=True)
-    shown.metric("Imbalance removed", f"{summary.removed:.2%}", border=True)
-    shown.metric("Synthetic share", f"{summary.synthetic_share:.2%}", border=True)
-    shown.metric("Clients that generate", f"{summary.receiving:,} of {counts.num_clients:,}", border=True)
-    rows = plots.most(found.allocation.per_client, charts.MOST_CLIENTS)
-    views = {
-        "Where images go": partial(_show_where, counts, found, rows),
-        "Clients": partial(_show_clients, counts, found, rows),
-        "Budget": partial(_show_budget, counts, found),
-        "Prices": partial(_show_prices, counts, found, rate, side),
-    }
-    show_tabs("view", views)
+def choose_federation() -> CountSource | None:
+    """The label counts that the user chooses; None until a file is uploaded."""
+    st.subheader("1. Label counts")
+    source = st.segmented_control("Where from?", [PAPER, FILE, DRAW], default=PAPER, required=True, key="source")
+    if source == PAPER:
+        titles = {example.id: example.title for example in EXAMPLES}
+        words = "K clients; a smaller alpha means more skew. The clients' training parts are counted."
+        first = [*titles].index(DEFAULT)
+        found: CountSource = _paper(
+            st.selectbox("Partition", [*titles], first, titles.__getitem__, help=words, key="paper")
+        )
+    elif source == FILE:
+        file = st.file_uploader(
+            "CSV, Parquet or NPZ", ["csv", "parquet", "npz"], max_upload_size=sources.MAX_MEGABYTES, key="file"
+        )
+        st.caption(
+            "A row for each client with a column of counts for each class; a row for each client and class with a "
+            "count; a row for each image with its client and label; or a split of `fedeas partition --out split.npz`. "
+            "The file stays on this machine."
+        )
+        words = "Only for rows of images whose labels are numbers, if no client has some class."
+        classes = int(st.number_input("Number of classes (0: those that occur)", 0, sources.MAX_CLASSES, help=words))
+        with st.expander("Columns, if they are not recognised"):
+            columns = [
+                st.text_input(f"Column of the {what}", key=f"{what} column") for what in ("client", "label", "count")
+            ]
+        if file is None:
+            return None
+        named = ColumnNames(*(name or None for name in columns))
+        found = _uploaded(file.name, file.getvalue(), classes or None, named)
+    else:
+        sizes = [*(name for name in KNOWN if name != "digits"), OWN]
+        dataset = st.selectbox("Class sizes of", sizes, key="dataset")
+        left, right = st.columns(2)
+        clients = int(left.number_input("Clients", 1, 500, 20, key="clients"))
+        words = "Dirichlet concentration: 0.05 is extreme skew, 100 is almost none."
+        alpha = float(right.number_input("Alpha", 0.01, 100.0, 0.1, 0.05, help=words, key="alpha"))
+        seed = int(left.number_input("Seed", 0, 10**6, PAPER_SEED, key="seed"))
+        if dataset == OWN:
+            many = int(right.number_input("Classes", 2, 200, 10, key="classes"))
+            each = int(left.number_input("Images of each class", 10, 10_000, 1000, key="each"))
+            found = _drawn(clients, many, each, alpha, seed)
+        else:
+            found = _drawn_from(dataset, clients, alpha, seed)
+    counts = found.counts
+    st.caption(f"Clients: {counts.num_clients:,}, classes: {counts.num_classes:,}, real images: {counts.total:,}")
+    if found.how:
+        st.caption(for_markdown(f"Read as {found.how}."))
+    return found
+
+
+def choose_policy_and_size(counts: LabelCounts) -> Choice:
+    """The policy, with the size of its budget."""
+    st.subheader("2. Policy")
+    usable = [name for name, kind in POLICIES.items() if kind.suits(counts)]
+    policy = spec = st.selectbox("Who gets images?", usable, key="policy")
+    st.caption(POLICIES[policy].description)
+    with st.expander("Policies to compare, by our experiments"):
+        st.caption("\n".join(f"- {each}" for each in ADVICE))
+    if policy == "cost-aware":
+        words = "One image is worth at most 4 / (number of classes); at a higher price nothing is generated."
+        price = float(st.slider("Price of an image", 0.001, 0.4, 0.1, 0.001, help=words))
+        spec = f"cost-aware(price={price:.12g})"
+    if policy == "pool":
+        words = "mean: to the client's mean class size; max: to its largest class."
+        question = "Up to where do clients fill their classes?"
+        fill = st.selectbox(question, get_args(PoolFill), help=words, key="fill")
+        spec = "pool" if fill == "mean" else f"pool(fill={fill})"
+    if not takes_budget(policy):
+        return Choice(spec, NO_LIMIT)
+
+    size = Size(st.selectbox("How many images in all?", [str(each) for each in Size], key="size"))
+    match size:
+        case Size.BETA:
+            limits = Limits(beta=float(st.slider("Beta", 0.1, 40.0, 12.0, 0.1, key="beta")))
+        case Size.TOTAL:
+            limits = Limits(total=int(st.number_input("Images at most", 0, 10**8, 5000, 500, key="total")))
+        case Size.MINUTES:
+            minutes = float(st.number_input("Minutes at most", 0.0, 1e5, 10.0, 1.0, key="minutes"))
+            limits = Limits(minutes=minutes, images_per_second=_ask_rate())
+        case Size.SHARE:
+            limits = Limits(max_share=st.slider("Synthetic share below, %", 1, 95, 25, key="share") / 100)
+        case Size.REMOVED:
+            limits = Limits(min_removed=st.slider("Imbalance removed at least, %", 1, 99, 50, key="removed") / 100)
+        case Size.AUTO:
+            limits = Limits(auto=True)
+    # Sizes are defined for FedEAS.
+    spent = "all of it" if size in (Size.TOTAL, Size.MINUTES, Size.SHARE) else "as many images as FedEAS then does"
+    st.caption(SIZE_WORDS[size] if policy == "fedeas" else f"{SIZE_WORDS[size]} {policy} spends {spent}.")
+    return Choice(spec, limits)
+
+
+def _ask_rate() -> float:
+    return float(st.number_input("Images per second", 0.01, 1e5, 20.0, 1.0, help="Of your generator.", key="rate"))
 
 
 def _show_where(counts: LabelCounts, found: Plan, rows: IntArray) -> None:
     tables = {"Real images": counts.n, "Synthetic images": found.allocation.n}
     largest = max(int(table[rows].max()) for table in tables.values())
     colours = screen()
-    if heat_table.is_small(rows.size, counts.num_classes):
-        st.html(heat_table.STYLE.format(**colours._asdict()))
+    if html_plot.is_small(rows.size, counts.num_classes):
+        st.html(html_plot.HEAT_STYLE.format(**colours._asdict()))
         for place, (title, table) in zip(st.columns(2), tables.items(), strict=True):
-            place.html(heat_table.heat_table(counts, table, rows, largest, title, colours))
-        st.html(heat_table.heat_scale(largest, colours))
+            place.html(html_plot.heat_table(counts, table, rows, largest, title, colours))
+        st.html(html_plot.heat_scale(largest, colours))
     else:
         beside = counts.num_classes <= MOST_BESIDE  # more classes need the whole width for their names
         places = _scrolled(rows).columns(2) if beside else (_scrolled(rows), _scrolled(rows))
@@ -84,9 +187,8 @@ def _show_where(counts: LabelCounts, found: Plan, rows: IntArray) -> None:
 
 
 def _show_clients(counts: LabelCounts, found: Plan, rows: IntArray) -> None:
-    demand = _curves(counts).demand
     with _scrolled(rows):
-        show_plot(st, plan_charts.demand_dots(counts, found.allocation, demand, rows))
+        show_plot(st, plan_charts.demand_dots(counts, found.allocation, _curves(counts).demand, rows))
     if selected := _selected(counts, rows):
         st.caption(selected)
     left, right = st.columns([1.6, 1])
@@ -99,10 +201,21 @@ def _show_clients(counts: LabelCounts, found: Plan, rows: IntArray) -> None:
         "synthetic": found.allocation.per_client[order],
         "evenness": counts.entropy[order],
     }
-    formats = {name: st.column_config.NumberColumn(format="localized") for name in ("real", "synthetic")}
     words = "Normalised entropy of the client's labels: 0 is one class only, 1 is balanced."
+    formats = dict.fromkeys(("real", "synthetic"), st.column_config.NumberColumn(format="localized"))
     formats["evenness"] = st.column_config.NumberColumn(format="%.2f", help=words)
     right.dataframe(table, hide_index=True, column_config=formats, height="content")
+
+
+def _scrolled(rows: IntArray) -> Any:
+    """A place for a figure with a row for each client; many of them are scrolled."""
+    return st.container(height=SCROLLED) if rows.size > MOST_WHOLE else st.container()
+
+
+def _selected(counts: LabelCounts, rows: IntArray) -> str:
+    if rows.size == counts.num_clients:
+        return ""
+    return f"Shown are the {rows.size:,} of {counts.num_clients:,} clients with most synthetic images."
 
 
 def _show_budget(counts: LabelCounts, found: Plan) -> None:
@@ -117,23 +230,12 @@ def _show_budget(counts: LabelCounts, found: Plan) -> None:
     st.caption(for_markdown(text))
 
 
-def _scrolled(rows: IntArray) -> Any:
-    """A place for a figure with a row for each client; many of them are scrolled."""
-    return st.container(height=SCROLLED) if rows.size > MOST_WHOLE else st.container()
-
-
-def _selected(counts: LabelCounts, rows: IntArray) -> str:
-    if rows.size == counts.num_clients:
-        return ""
-    return f"Shown are the {rows.size:,} of {counts.num_clients:,} clients with most synthetic images."
-
-
 def _show_prices(counts: LabelCounts, found: Plan, rate: float, side: int) -> None:
     chosen = found.allocation.policy
     compared = _rivals(counts, chosen)
-    table = plan_result.prices(counts, compared, chosen, rate, side)
-    formats = {name: st.column_config.NumberColumn(format="localized") for name in ("images", "most for one client")}
-    formats |= {name: st.column_config.NumberColumn(format="%.1f") for name in ("removed %", "minutes", "MB")}
+    table = plan_charts.prices(counts, compared, chosen, rate, side)
+    formats = dict.fromkeys(("images", "most for one client"), st.column_config.NumberColumn(format="localized"))
+    formats |= dict.fromkeys(("removed %", "minutes", "MB"), st.column_config.NumberColumn(format="%.1f"))
     st.dataframe(table, hide_index=True, column_config=formats, height="content", key="prices")
     st.caption(
         f"All policies with at most the images of this plan, between none and full balance; {rate:g} images a second, "
@@ -146,19 +248,18 @@ def _show_prices(counts: LabelCounts, found: Plan, rate: float, side: int) -> No
 def _show_downloads(federation: CountSource, choice: Choice, policy: Policy, allocation: Allocation) -> None:
     """Buttons, whose files are made when they are pressed, and the commands."""
     counts = federation.counts
-    st.subheader("Download")
-    files = st.container(horizontal=True)
-    for ending, name in ((".csv", "CSV"), (".parquet", "Parquet"), (".json", "JSON")):
-        content = partial(downloads.allocation_file, counts, allocation, ending)
-        _download(files, f"Plan as {name}", content, f"plan{ending}")
+    files: dict[str, tuple[str, Callable[[], bytes | str]]] = {
+        f"Plan as {name}": (f"plan{ending}", partial(table_file, counts, allocation, ending))
+        for ending, name in ((".csv", "CSV"), (".parquet", "Parquet"), (".json", "JSON"))
+    }
     if federation.config:
-        _download(files, "Run config as TOML", partial(run_config, federation, policy), "planned.toml")
-    _download(files, "Counts as CSV", partial(downloads.counts_file, counts), "counts.csv")
+        files["Run config as TOML"] = "planned.toml", partial(run_config, federation, policy)
+    files["Counts as CSV"] = "counts.csv", partial(table_file, counts)
+    st.subheader("Download")
+    place = st.container(horizontal=True)
+    for label, (name, content) in files.items():
+        place.download_button(label, content, name, on_click="ignore", key=f"download {name}")
     if not federation.config:
         st.caption(for_markdown(f"No run config: {NEEDS_IMAGES}."))
     st.caption("The same numbers on the command line:")
-    st.code(downloads.commands(federation, choice), language="sh", wrap_lines=True)
-
-
-def _download(place: Any, label: str, content: Callable[[], bytes | str], name: str) -> None:
-    place.download_button(label, content, name, on_click="ignore", key=f"download {name}")
+    st.code(choice.commands(federation), language="sh", wrap_lines=True)

@@ -15,9 +15,10 @@ from fedeas.calls.client_counts import CountSource, plan_arguments, saved_split
 from fedeas.core.errors import InputError
 from fedeas.data.known import known_dataset
 from fedeas.data.partition import PAPER_SEED, dirichlet
+from fedeas.planning.columns import ColumnNames
 from fedeas.planning.counts import LabelCounts
 from fedeas.planning.examples import DEFAULT, find_example
-from fedeas.planning.tables import ColumnNames, CountTable
+from fedeas.planning.tables import CountTable
 
 MAX_MEGABYTES = 20
 MAX_CLASSES = 1_000
@@ -82,21 +83,14 @@ def read_upload(
                 return split
             table = CountTable(path, columns)
             counts = table.counts(num_classes, _check_size)
-        except InputError as error:
-            raise InputError(_for_the_page(str(error).replace(str(path), name))) from None
+        except InputError as error:  # name the boxes of the page in place of the options of the command line
+            message = str(error).replace(str(path), name).replace(" (--classes)", "")
+            boxes = r"write \2 into 'Column of the \1')"
+            words = re.sub(r"give --(client|label|count)-column ([^(].*?)\)", boxes, message)
+            words = re.sub(r"--(client|label|count)-column", r"'Column of the \1'", words)
+            where = "" if words == message else "; see 'Columns, if they are not recognised'"
+            raise InputError(f"{words}{where}") from None
     return CountSource(name, counts, plan_arguments(name, num_classes, columns), how=table.how)
-
-
-def _for_the_page(message: str) -> str:
-    """An error that names the boxes of the page in place of the options of the command line.
-
-    >>> _for_the_page("call it 'client' (or give --client-column site)")
-    "call it 'client' (or write site into 'Column of the client'); see 'Columns, if they are not recognised'"
-    """
-    message = message.replace(" (--classes)", "")
-    words = re.sub(r"give --(client|label|count)-column ([^(].*?)\)", r"write \2 into 'Column of the \1')", message)
-    words = re.sub(r"--(client|label|count)-column", r"'Column of the \1'", words)
-    return words if words == message else f"{words}; see 'Columns, if they are not recognised'"
 
 
 def _check_size(clients: int, classes: int) -> None:

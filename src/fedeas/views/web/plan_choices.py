@@ -1,15 +1,22 @@
-"""Turn the choices on the page into a policy, with the same functions as ``fedeas plan``."""
+"""What a user of the page chooses, as a policy and as a command, and the files to download.
+
+The policy and the files are made by the functions of ``fedeas plan``.
+"""
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass
 from enum import StrEnum
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
+from fedeas.calls.client_counts import CountSource
 from fedeas.planning.beta import MAX_SHARE, MIN_REMOVED
-from fedeas.planning.counts import LabelCounts
+from fedeas.planning.counts import Allocation, LabelCounts
 from fedeas.planning.policies import POLICIES, FedEAS, Policy
-from fedeas.planning.policies.pool import PoolFill
 from fedeas.planning.request import Limits, choose_policy
+from fedeas.planning.tables import write_allocation
 
 
 class Size(StrEnum):
@@ -40,35 +47,26 @@ NO_LIMIT = Limits()
 
 @dataclass(frozen=True)
 class Choice:
-    """A policy by name, with the size of its budget; for cost-aware the price of an image, for pool its fill."""
+    """The spec of a policy, and how the size of its budget is limited."""
 
-    policy: str = "fedeas"
+    spec: str = "fedeas"
     limits: Limits = NO_LIMIT
-    price: float = 0.1
-    fill: PoolFill = "mean"
 
     def resolved(self, counts: LabelCounts) -> Policy:
         """The policy itself."""
-        return choose_policy(self.spec, self.limits if takes_budget(self.policy) else NO_LIMIT, counts)
+        return choose_policy(self.spec, self.limits, counts)
 
-    @property
-    def spec(self) -> str:
-        """The spec for `choose_policy`."""
-        if self.policy == "cost-aware":
-            return f"cost-aware(price={_text(self.price)})"
-        return "pool(fill=max)" if self.policy == "pool" and self.fill == "max" else self.policy
-
-    @property
-    def arguments(self) -> list[str]:
-        """The same choice for ``fedeas plan``."""
-        chosen = [] if self.policy == "fedeas" else ["--policy", self.spec]
-        for name, value in vars(self.limits).items() if takes_budget(self.policy) else ():
+    def commands(self, federation: CountSource) -> str:
+        """The command that gives the same numbers, after the command that makes the table, if there is one."""
+        chosen = [] if self.spec == "fedeas" else ["--policy", self.spec]
+        for name, value in vars(self.limits).items():
             option = f"--{name.replace('_', '-')}"
             if value is True:
                 chosen.append(option)
             elif value is not None and value is not False:  # 0 is a limit
-                chosen += [option, _text(value)]
-        return chosen
+                chosen += [option, f"{value:.12g}"]
+        plan = " ".join(["fedeas plan", federation.arguments, *map(shlex.quote, chosen)])
+        return "\n".join(line for line in (federation.made_by, plan) if line)
 
 
 def takes_budget(policy: str) -> bool:
@@ -76,5 +74,9 @@ def takes_budget(policy: str) -> bool:
     return issubclass(POLICIES[policy], FedEAS) or bool(POLICIES[policy].budget_field)
 
 
-def _text(value: float) -> str:
-    return f"{value:.12g}"
+def table_file(counts: LabelCounts, allocation: Allocation | None = None, ending: str = ".csv") -> bytes:
+    """The allocation, or the counts, as ``.csv``, ``.parquet`` or ``.json``, as ``fedeas plan --out`` writes it."""
+    with TemporaryDirectory(prefix="fedeas-planner-") as folder:
+        path = Path(folder) / f"allocation{ending}"
+        write_allocation(path, counts, Allocation(counts.n) if allocation is None else allocation)
+        return path.read_bytes()

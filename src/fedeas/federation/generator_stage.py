@@ -1,0 +1,206 @@
+"""The stage before round 0 in which the clients of a run train its generator, once for all runs on the same clients.
+
+Its folder holds ``rounds.jsonl``, a checkpoint from which it resumes, and at last ``generator.safetensors``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from torch import nn
+
+from fedeas.algorithms.base import Arrays, Fleet
+from fedeas.config.run import OWN, RunConfig
+from fedeas.core.arrays import IntArray
+from fedeas.core.devices import chosen_device, device_name, torch_precision, torch_threads
+from fedeas.core.digests import json_digest
+from fedeas.core.errors import InputError
+from fedeas.core.locks import locked
+from fedeas.core.log import log
+from fedeas.core.provenance import Seen, data_digest
+from fedeas.core.records import Record
+from fedeas.core.weight_files import GENERATOR
+from fedeas.federation.backend import plain_engine
+from fedeas.federation.checkpoint import Saver, load_checkpoint
+from fedeas.federation.engines.base import Engine
+from fedeas.federation.gaussian_sums import GaussianSums
+from fedeas.federation.generator_rounds import DiffusionRounds, network_in_training
+from fedeas.federation.identity import seen_by_generator
+from fedeas.federation.parts import Parts
+from fedeas.federation.rounds import Schedule, federate
+from fedeas.federation.split import refuse_own_data
+from fedeas.federation.worker import Worker
+from fedeas.generators.diffusion.updates import initial_network
+from fedeas.generators.diffusion.weights import Weights, trained_weights
+from fedeas.generators.kinds import Diffusion, Federated, Gaussian
+from fedeas.generators.registry import federated_in
+from fedeas.runs.store import LOCK, Run
+
+VERSION = 1
+"""Part of the identity: raise it when the same recipe gives other weights."""
+
+FOLDER = ".generators"
+
+OnStage = Callable[[Record, int], bool | None]
+"""Called with the record of each round and the number of rounds; if it returns True, the stage stops there."""
+
+
+@dataclass(frozen=True, eq=False)
+class GeneratorStage:
+    """The training of a generator by the clients of a run."""
+
+    parts: Parts
+    settings: Federated
+    algorithm: DiffusionRounds | GaussianSums
+    network: nn.Module
+    start: Weights | None
+    folder: Path
+    rounds: int
+    clients: int
+
+    @classmethod
+    def of(cls, parts: Parts, root: Path) -> GeneratorStage | None:
+        """The stage of a run whose results are in the folder `root`; None if the run needs none."""
+        settings = federated_in(parts.config.generator)
+        if settings is None:
+            return None
+        data, clients, of = parts.data.dataset, parts.config.partition.clients, settings.of
+        folder = root / FOLDER / identity_of(parts, settings)[:16]
+        if isinstance(of, Gaussian):
+            sums = GaussianSums(of, data.shape, data.classes)
+            return cls(parts, settings, sums, nn.Identity(), None, folder, 1, clients)
+        if settings.clients > clients:
+            raise InputError(
+                f"federated(clients={settings.clients}): the run has {clients} clients; lower it to at most {clients}"
+            )
+        preset, start = settings.recipe(data.shape)
+        algorithm = DiffusionRounds(settings, preset, data.num_classes, parts.config.engine.compile)
+        network = initial_network(preset, data.shape, data.classes, settings.seed, start).to(parts.device)
+        return cls(parts, settings, algorithm, network, start, folder, settings.rounds, settings.clients)
+
+    @property
+    def schedule(self) -> Schedule:
+        """Which clients train in which round."""
+        every = self.parts.config.partition.clients
+        return Schedule(self.rounds, every, self.clients, self.settings.seed, eval_every=self.rounds + 1)
+
+    def local_engine(self) -> Engine:
+        """The engine in which clients on this machine train the generator."""
+        parts, settings, data = self.parts, self.settings, self.parts.data
+        nobody = np.zeros((data.partition.num_clients, data.dataset.num_classes), dtype=np.int64)
+        worker = Worker(
+            self.algorithm, self.network, parts.load_client, nobody, None, parts.config.train, settings.seed,
+            self.rounds,
+        )  # fmt: skip
+        largest = int(data.counts.sizes.max())
+        return plain_engine(worker, data.dataset.shape, parts.normalise, largest, parts.config.engine, self.clients)
+
+    def train(self, make_engine: Callable[[], Engine], sizes: IntArray, on_round: OnStage | None = None) -> Path | None:
+        """Train to the last round, from where an earlier attempt stopped; the weights' file, or None if it stopped.
+
+        If another process trains the same generator, wait for it. `sizes` are the clients' N_k.
+        """
+        file, run = self.folder / GENERATOR, Run(self.folder, self.parts.config)
+        with locked(self.folder / LOCK):
+            if file.exists():
+                return file
+            log.info("the clients train their generator first, in %s", self.folder)
+            before = load_checkpoint(run.checkpoint, self.folder.name) if run.checkpoint.exists() else None
+            run.keep_rounds(before.rounds if before else 0)
+            keep = Saver(run.checkpoint, self.folder.name, self.rounds)
+
+            def finish_round(record: Record, state: Arrays) -> bool:
+                run.append_round(record)
+                stops = bool(on_round and on_round(record, self.rounds))
+                if keep(record["round"], state, engine.client_states, at_once=stops):
+                    engine.on_checkpoint()
+                return stops and record["round"] < self.rounds
+
+            with closing(make_engine()) as engine:
+                fleet = Fleet(sizes, self.parts.data.dataset.num_classes, self.settings.seed)
+                first = before.server if before else self.algorithm.init(self.network, fleet)
+                schedule = replace(self.schedule, start=before.rounds if before else 0)
+                server = self.parts.on_device(first)
+                server = federate(self.algorithm, engine, server, schedule, lambda _: {}, {}, finish_round)
+            network_in_training.cache_clear()
+            if len(rounds := run.rounds()) < self.rounds:
+                return None
+            self._save(server, rounds, sizes, file)
+            run.checkpoint.unlink(missing_ok=True)
+        return file
+
+    def _save(self, server: Arrays, rounds: Sequence[Record], sizes: IntArray, file: Path) -> None:
+        """Write the result with its provenance."""
+        parts, settings, algorithm = self.parts, self.settings, self.algorithm
+        seconds = sum(sum(record["seconds"].values()) for record in rounds)
+        own, data = (
+            parts.config.partition.scheme == OWN,
+            parts.data,
+        )  # nobody knows which images nodes have of their own
+        seen = {
+            "protocol": "" if own else parts.config.data.protocol,
+            "dataset": "" if own else parts.config.data.dataset,
+            "data": "" if own else data_digest(np.asarray(data.images), data.labels),
+        }
+        if isinstance(algorithm, GaussianSums):
+            algorithm.result(server).save(file, Seen.under(seen["protocol"], seen["dataset"], seen["data"]))
+            return
+        about = {
+            **seen,
+            "seed": settings.seed,
+            "preset": settings.preset or "federated",
+            "device": device_name(parts.device),
+            "federated": {
+                "recipe": replace(settings, start="").spec,
+                "clients": len(sizes),
+                "samples": int(np.sum(sizes)),
+                "partition": parts.config.content.partition,
+                "bytes": bytes_of(rounds, len(sizes)),
+            },
+        }
+        updates = sum(record["steps"] for record in rounds)
+        shape, classes = data.dataset.shape, data.dataset.classes
+        spent = updates, updates * settings.batch, seconds
+        weights = algorithm.result(server), algorithm.preset
+        trained_weights(*weights, shape, classes, self.start, *spent, about).save(file)
+
+    def cost(self) -> dict[str, Any]:
+        """Rounds, seconds and bytes of the training, for a run's summary; bytes are a client's mean."""
+        rounds, clients = Run(self.folder, self.parts.config).rounds(), self.parts.config.partition.clients
+        seconds = sum(sum(record["seconds"].values()) for record in rounds)
+        sent = bytes_of(rounds, clients)
+        size = (self.folder / GENERATOR).stat().st_size
+        return {"rounds": len(rounds), "seconds": seconds, "bytes": {**sent, "down": sent["down"] + size}}
+
+
+def train_generator(config: RunConfig, root: Path, on_round: OnStage | None = None) -> Path | None:
+    """Train a config's generator alone, on this machine, where its runs in the folder `root` will find it."""
+    device = chosen_device(config.engine.device, "engine.device")
+    refuse_own_data(config, "the clients' images are on their nodes")
+    with torch_threads(config.engine.threads), torch_precision(config.engine.precision, device):
+        parts = Parts.of(config, device)
+        stage = GeneratorStage.of(parts, root)
+        if stage is None:
+            raise InputError(f"generator {config.generator}: clients do not train it; set generator=federated")
+        seen_by_generator(config, parts.data.dataset)  # refuses a start that has seen the clients' images
+        return stage.train(stage.local_engine, parts.data.counts.sizes, on_round)
+
+
+def identity_of(parts: Parts, settings: Federated) -> str:
+    """A hash of all that determines the weights: recipe, start, partition, data and protocol."""
+    config = parts.config
+    of = settings.of if isinstance(settings.of, Gaussian) else Diffusion()  # fields of diffusion say how to draw
+    recipe = replace(settings, start="", allow_seen=False, of=of)
+    content = [config.content.data, config.content.partition, settings.content(config.data.dataset)]
+    device = parts.device.type  # a GPU trains in bf16
+    return json_digest([VERSION, recipe.spec, *content, config.data.protocol, config.data.dataset, device])
+
+
+def bytes_of(rounds: Sequence[Record], clients: int) -> dict[str, float]:
+    """Bytes of all tensors that a client received and sent, mean over clients."""
+    return {way: sum(record["bytes"][way] for record in rounds) / clients for way in ("down", "up")}

@@ -1,0 +1,464 @@
+"""Counts from CSV and Parquet files, Arrow tables and pandas' frames; refuse tables far larger than their file.
+
+All become Arrow tables, which are read alike. Text may have any of the usual encodings.
+"""
+
+from __future__ import annotations
+
+import codecs
+import re
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import ExitStack, suppress
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+from pyarrow import compute, csv, parquet
+
+from fedeas.core.errors import InputError
+from fedeas.core.foreign_text import FORM, FORMULA_IN_CSV, from_csv
+from fedeas.planning.columns import MAX_CLIENT_SIZE, TOO_LARGE, Column, Layout, layout_of
+
+if TYPE_CHECKING:
+    from fedeas.planning.counts import Allocation
+    from fedeas.planning.tables import Chunk
+
+MAX_COLUMNS = 100_000
+MAX_NAME_LENGTH = 1_000
+FREE_CELLS = 10**7
+"""A table of up to this size is read however small its file is."""
+CELLS_PER_BYTE = 100
+STREAMED_CELLS_PER_BYTE = 1_000
+HEAD_ROWS = 1000  # of a column whose name does not say what it holds
+
+NUMBER = r"^\s*[-+]?(\d+\.?\d*|\.\d+)\s*$"
+THOUSANDS = r"^\s*[1-9]\d{0,2}\.\d{3}\s*$"
+"""A number such as 1.000, which is a thousand in some languages and one in others."""
+
+_BLOCK = 2**20
+_LINES = 10
+_SEPARATORS = ",;\t"
+_SEPARATOR_LINE = re.compile(r"sep=(.)[\r\n]+", re.IGNORECASE)
+"""A first line that names the separator, for Excel."""
+_PARQUET_START = b"PAR1"
+_WIDE_ENCODINGS = {codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
+
+EMPTY = "the table of counts is empty; give at least one client"
+
+Counted = tuple[Any, list[Any] | None, list[Any]]
+"""Counts of clients x classes, the clients' names, if there are any, and those of the classes."""
+
+
+class ArrowTable:
+    """A table in memory, and how counts are read from it."""
+
+    def __init__(self, table: pa.Table) -> None:
+        self.table = table
+        self.schema, self.rows = table.schema, table.num_rows
+        self._check_header()
+
+    def _check_header(self) -> None:
+        _check_columns(len(self.schema))
+        twice = next((name for name, count in Counter(self.schema.names).items() if count > 1), None)
+        if twice is not None:
+            raise InputError(f"has two columns named {twice!r}; rename one (is the header row missing?)")
+
+    def columns(self) -> list[Column]:
+        """The columns, with their names and what they hold."""
+        return [Column(each.name, is_text(each.type), is_number(each.type), partial(self._head, each.name))
+                for each in self.schema]  # fmt: skip
+
+    def _head(self, name: str) -> list[Any]:
+        """The first values of a column; missing ones are left out."""
+        return [value for value in self._first_rows(name).to_pylist() if value is not None]
+
+    def _first_rows(self, name: str) -> Any:
+        return self.table.column(name)[:HEAD_ROWS]
+
+    def read(self, names: Sequence[str], texts: Collection[str | None] = (), counts: Collection[str] = ()) -> pa.Table:
+        """Some columns. The columns in `texts` hold names, and those in `counts` hold counts."""
+        return self.table.select(names)
+
+    def wide(self, layout: Layout) -> tuple[Any, Any]:
+        """Counts with a row for each client, and the column of the clients' names."""
+        return from_wide(self.read(layout.needed, [layout.client], layout.classes), layout)
+
+    def tally(
+        self, layout: Layout, num_classes: int | None = None, accept: Callable[[int, int], None] | None = None
+    ) -> Counted:
+        """Counts of a long table, with a row for each sample or for each client and class.
+
+        `accept` may refuse the number of clients and classes before they take memory.
+        """
+        client, label, count = str(layout.client), str(layout.label), layout.count
+        table = self.read(layout.needed, [client, label], [] if count is None else [count])
+        names, labels = name_column(table.column(client), "client name"), name_column(table.column(label), "label")
+        if not len(table):
+            raise InputError(EMPTY)
+        clients, client_rows = _sorted_names(names, "client name")
+        classes, class_columns = _sorted_names(labels, "label")
+        if num_classes is not None:
+            if classes.dtype.kind not in "iu" or not 0 <= classes[0] <= classes[-1] < num_classes:
+                raise InputError(
+                    f"labels are not all whole numbers from 0 to {num_classes - 1}; check the number of classes"
+                )
+            class_columns = classes[class_columns]
+        shape = len(clients), len(classes) if num_classes is None else num_classes
+        if accept is not None:
+            accept(*shape)
+        check_cells(shape[0] * shape[1], len(table))
+        cells = client_rows * shape[1] + class_columns
+        flat = np.bincount(cells, minlength=shape[0] * shape[1])
+        layout.check_counts(bool(flat.max() > 1), len(table))
+        if count is not None:
+            numbers = _numbers(table.column(count), count)
+            for bad, words in (
+                (np.isnan(numbers), "missing count; write 0 for none"),
+                (numbers < 0, "negative count {}; give 0 or more"),
+                (numbers != np.floor(numbers), "fractional count {}; give whole numbers"),
+                (numbers > MAX_CLIENT_SIZE, TOO_LARGE),
+            ):
+                if bad.any():
+                    row = int(bad.argmax())
+                    raise InputError(f", column {count!r}: {words.format(numbers[row])}", row=row)
+            flat = np.bincount(cells, numbers, flat.size).astype(np.int64)
+        return flat.reshape(shape), clients.tolist(), classes.tolist() if num_classes is None else [*range(num_classes)]
+
+
+class CsvFile(ArrowTable):
+    """A table of text, separated by commas, semicolons or tabs, in UTF-8, UTF-16 or Windows' Latin-1."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.encoding, self.separator, self.lines_before_header = _text_format(path)
+        table = self._parsed()
+        columns = [_without_escapes(column) for column in table.columns]
+        super().__init__(pa.table(columns, names=[from_csv(name).strip() for name in table.column_names]))
+
+    def _parsed(self) -> pa.Table:
+        """The cells of the table; a row with too many or too few is refused by its number."""
+        wrong: list[csv.InvalidRow] = []
+
+        def remember(row: csv.InvalidRow) -> str:
+            wrong.append(row)
+            return "error"
+
+        parsing = csv.ParseOptions(delimiter=self.separator, invalid_row_handler=remember)
+        converting = csv.ConvertOptions(strings_can_be_null=True)
+        try:
+            return csv.read_csv(self.path, self._reading(), parsing, converting)
+        except pa.ArrowInvalid:
+            if not wrong:
+                raise
+        with suppress(pa.ArrowInvalid):
+            csv.read_csv(self.path, self._reading(use_threads=False), parsing)  # only one core knows the row's number
+        row = wrong[-1]
+        cells = "1 cell" if row.actual_columns == 1 else f"{row.actual_columns:,} cells"
+        unclosed = " (is a quotation mark not closed?)" if row.actual_columns < row.expected_columns else ""
+        raise InputError(
+            f" has {cells}, the header {row.expected_columns:,}{unclosed}; give it as many, and put names that "
+            f"contain {self.separator!r} in quotes",
+            row=row.number - 2 - self.lines_before_header,  # the first line is row 1, and the first client row 0
+        )
+
+    def _reading(self, **options: Any) -> csv.ReadOptions:
+        return csv.ReadOptions(encoding=self.encoding, skip_rows=self.lines_before_header, **options)
+
+    def read(self, names: Sequence[str], texts: Collection[str | None] = (), counts: Collection[str] = ()) -> pa.Table:
+        """Some columns. Names are given as they are written, and counts with ambiguous points are refused.
+
+        pyarrow takes 007 for the number 7, and NA for a missing value. So columns of names that it takes for something
+        else than text, or in which it misses values, are read again. Numbers stay numbers, and are sorted as such, if
+        every one is written as usual. Columns of counts in which some number has a point are read again, too: the point
+        of 1.000 may separate thousands. Tables of counts rarely have one.
+        """
+        table = self.table
+        kinds = {field.name: field.type for field in self.schema}
+        unsure = [name for name in kinds if name in texts]
+        unsure = [name for name in unsure if table.column(name).null_count or not is_text(kinds[name])]
+        pointed = [name for name in counts if pa.types.is_floating(kinds[name])]
+        written = self._texts([*unsure, *pointed])
+        for name in unsure:
+            if not _written_as_usual(written[name], table.column(name)):
+                table = table.set_column(table.column_names.index(name), name, _without_escapes(written[name]))
+        for name in pointed:
+            row = compute.index(compute.match_substring_regex(written[name], THOUSANDS), value=True).as_py()
+            if row >= 0:
+                text = str(written[name][row]).strip()
+                raise InputError(
+                    f", column {name!r}: {text} can be read as {float(text):g} or as {text.replace('.', '')}; "
+                    "write it without the point",
+                    row=row,
+                )
+        return table.select(names)
+
+    def _texts(self, names: Sequence[str]) -> dict[str, pa.ChunkedArray]:
+        """The cells of some columns as text; only an empty cell is missing."""
+        if not names:
+            return {}
+        places = {f"f{self.table.column_names.index(name)}": name for name in names}  # as pyarrow calls them
+        kinds = dict.fromkeys(places, pa.string())
+        texts = csv.read_csv(
+            self.path,
+            self._reading(autogenerate_column_names=True, skip_rows_after_names=1),
+            csv.ParseOptions(delimiter=self.separator),
+            csv.ConvertOptions(
+                column_types=kinds, include_columns=[*kinds], strings_can_be_null=True, null_values=[""]
+            ),
+        )
+        return {name: texts.column(place) for place, name in places.items()}
+
+
+class ParquetFile(ArrowTable):
+    """A Parquet file of numbers and names, which is read when it is needed; names are dictionary-encoded.
+
+    Long names that repeat take little room in the file, but could take gigabytes of memory written out.
+    """
+
+    def __init__(self, path: Path) -> None:
+        with path.open("rb") as file:
+            if file.read(len(_PARQUET_START)) != _PARQUET_START:
+                raise InputError("is not a Parquet file; if it is CSV, let its name end in .csv")
+        self.schema, self.bytes = parquet.read_schema(path), path.stat().st_size
+        self._check_header()
+        texts = [field.name for field in self.schema if is_text(field.type)]
+        self.file = parquet.ParquetFile(path, read_dictionary=texts)
+        self.rows = self.file.metadata.num_rows
+
+    def _first_rows(self, name: str) -> Any:
+        return next((part.column(0) for part in self.file.iter_batches(HEAD_ROWS, columns=[name])), pa.array([]))
+
+    def read(self, names: Sequence[str], texts: Collection[str | None] = (), counts: Collection[str] = ()) -> pa.Table:
+        """Some columns; refuse a table that is far larger than its file."""
+        check_cells(self.rows * max(1, len(names)), self.bytes)
+        return self.file.read(columns=[*names])
+
+    def parts(self, layout: Layout, cells: int) -> Iterator[tuple[int, Any, Any]]:
+        """A wide table in parts of so many counts: first row, counts and names of clients.
+
+        A client that appears twice in different parts is refused at the end; 8 bytes for each client find it.
+        """
+        names, start, hashes = [*layout.needed], 0, []
+        check_cells(self.rows * max(1, len(names)), self.bytes, STREAMED_CELLS_PER_BYTE)
+        if not self.rows:
+            raise InputError(EMPTY)
+        for batch in self.file.iter_batches(max(1, cells // max(1, len(names))), columns=names):
+            counts, clients = from_wide(pa.Table.from_batches([batch]), layout, start)
+            if clients is not None:
+                hashes.append(_hashes(clients))
+            yield start, counts, clients
+            start += len(batch)
+        if hashes:
+            ordered = np.sort(np.concatenate(hashes))
+            if (ordered[1:] == ordered[:-1]).any():  # different names may have equal hashes
+                check_distinct(name_column(self.file.read(columns=[layout.client]).column(0), "client name"))
+
+
+def counts_of_frame(frame: Any) -> Counted:
+    """Counts of an Arrow table or a pandas frame, whose columns are recognised as those of a file.
+
+    pandas' index names the clients, unless it only numbers the rows or a column names them.
+    """
+    if hasattr(frame, "iloc"):
+        columns = [(str(name), _array(frame.iloc[:, place])) for place, name in enumerate(frame.columns)]
+        are_named = any(Column(name).names_clients() for name, _ in columns)
+        if not are_named and not np.array_equal(np.asarray(frame.index), np.arange(len(frame))):
+            columns.insert(0, ("client", _array(frame.index)))
+        frame = pa.table([each for _, each in columns], names=[name for name, _ in columns])
+    table = ArrowTable(frame if isinstance(frame, pa.Table) else pa.Table.from_batches([frame]))
+    if table.schema.names == [str(number) for number in range(len(table.schema))]:
+        layout = Layout(None, classes=tuple(table.schema.names))  # numbered columns tell nothing
+    else:
+        layout = layout_of(table.columns())
+    if layout.is_long:
+        return table.tally(layout)
+    n, names = table.wide(layout)
+    clients = None if names is None else names.to_pylist()
+    return n, None if clients == [*range(table.rows)] else clients, [*layout.classes]
+
+
+def _array(values: Any) -> pa.Array:
+    """The values of a pandas object; numbers and text together become text."""
+    with suppress(pa.ArrowException, OverflowError):
+        found = pa.array(values, from_pandas=True)
+        if not pa.types.is_nested(found.type):
+            return found
+    return pa.array(np.asarray(values).astype(str))
+
+
+def is_text(kind: pa.DataType) -> bool:
+    """Whether a column of this type holds text."""
+    kind = kind.value_type if pa.types.is_dictionary(kind) else kind
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+
+
+def is_number(kind: pa.DataType) -> bool:
+    """Whether a column of this type can hold counts; an empty column has the type null."""
+    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_null(kind))
+
+
+def _check_columns(columns: int) -> None:
+    if columns > MAX_COLUMNS:
+        raise InputError(f"has {columns:,} columns; give at most {MAX_COLUMNS:,}")
+
+
+def check_cells(cells: int, entries: int, per_entry: int = CELLS_PER_BYTE) -> None:
+    """Refuse a table far larger than the bytes, or the samples, that describe it."""
+    if cells > max(FREE_CELLS, per_entry * entries):
+        raise InputError(f"describes a table of {cells:,} counts, far more than it can hold; check the file")
+
+
+def from_wide(table: pa.Table, layout: Layout, first_row: int = 0) -> tuple[Any, Any]:
+    """Counts of a wide table, and its client column; refuse missing and repeated names."""
+    names = None if layout.client is None else name_column(table.column(layout.client), "client name", first_row)
+    if names is not None and len(names):
+        check_distinct(names, first_row)
+        names = plain(names)
+    columns = [_numbers(table.column(name), name, first_row, names) for name in layout.classes]
+    if not columns:
+        raise InputError("has no class columns; give one column of counts for each class")
+    return np.stack(columns, axis=1), names
+
+
+def name_column(column: pa.ChunkedArray, what: str, first_row: int = 0) -> pa.ChunkedArray:
+    """A column of names or labels in one form, without blanks around them; refuse missing ones, including NaN."""
+    if pa.types.is_nested(column.type) or pa.types.is_binary(column.type) or pa.types.is_large_binary(column.type):
+        raise InputError(f"a {what} of type {column.type}; give text or whole numbers")
+    if is_text(column.type):  # a name of blanks alone is missing
+        column = pa.chunked_array([_stripped(part) for part in column.chunks], column.type)
+    missing = column.is_null(nan_is_null=True).to_numpy()
+    if missing.any():
+        raise InputError(f": missing {what}; give one", row=int(missing.argmax()) + first_row)
+    return column
+
+
+def _stripped(part: pa.Array) -> pa.Array:
+    if not isinstance(part, pa.DictionaryArray):
+        names = compute.utf8_normalize(compute.utf8_trim_whitespace(part), form=FORM)
+        return compute.if_else(compute.equal(names, ""), pa.scalar(None, names.type), names)
+    names = _stripped(part.dictionary)
+    if names.equals(part.dictionary):
+        return part
+    again = names.dictionary_encode()  # two names may have become one
+    return pa.DictionaryArray.from_arrays(again.indices.take(part.indices), again.dictionary)
+
+
+def plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """A column of names without dictionary encoding; for columns in which no name repeats."""
+    return column.cast(column.type.value_type) if pa.types.is_dictionary(column.type) else column
+
+
+def check_distinct(names: pa.ChunkedArray, first_row: int = 0) -> None:
+    """Refuse a client that appears twice."""
+    distinct, which = _coded(names, "client name")
+    if len(distinct) < len(which):
+        order = np.argsort(which, kind="stable")
+        place = int(np.argmax(which[order][1:] == which[order][:-1]))
+        first, second = order[place : place + 2] + first_row + 1
+        name = str(distinct[int(which[order[place]])])
+        raise InputError(f"duplicate client {name!r} (rows {first:,} and {second:,}); merge or rename one")
+
+
+def _coded(column: pa.ChunkedArray, what: str) -> tuple[Any, Any]:
+    """The distinct names of a column, and the index of its name for each row."""
+    encoded = column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
+    whole = encoded.unify_dictionaries().combine_chunks()
+    if isinstance(whole, pa.ChunkedArray):  # as some versions of pyarrow give it
+        whole = whole.chunk(0) if whole.num_chunks else pa.array([], encoded.type)
+    names = whole.dictionary
+    if is_text(names.type):
+        longest = compute.max(compute.utf8_length(names)).as_py() or 0
+        if longest > MAX_NAME_LENGTH:
+            raise InputError(f"a {what} of {longest:,} characters; give at most {MAX_NAME_LENGTH:,}")
+    return names, whole.indices.to_numpy(zero_copy_only=False).astype(np.int64)
+
+
+def _sorted_names(column: pa.ChunkedArray, what: str) -> tuple[Any, Any]:
+    """The distinct names, sorted, and the index of its name for each row."""
+    names, which = _coded(column, what)
+    ordered, places = np.unique(names.to_numpy(zero_copy_only=False), return_inverse=True)
+    return ordered, places[which]
+
+
+def _hashes(column: Any) -> Any:
+    if pa.types.is_integer(column.type):
+        return column.to_numpy().astype(np.int64)
+    return np.fromiter(map(hash, column.to_pylist()), dtype=np.int64, count=len(column))
+
+
+def _numbers(column: pa.ChunkedArray, name: str, first_row: int = 0, clients: Any = None) -> Any:
+    """A column of counts as an array; missing values become NaN. Refuse text, naming its row."""
+    if pa.types.is_null(column.type):
+        return np.full(len(column), np.nan)
+    if pa.types.is_string(column.type):
+        row = int(np.argmin(compute.match_substring_regex(column, NUMBER).fill_null(True).to_numpy()))
+        client = "" if clients is None else f" (client {str(clients[row])!r})"
+        wrong = f"{client}, class {name!r}: {str(column[row])[:50]!r} is not a count; give a whole number"
+        raise InputError(wrong, row=row + first_row)
+    if not is_number(column.type):
+        raise InputError(f"column {name!r} holds {column.type}, not counts; give whole numbers")
+    return column.to_numpy()
+
+
+def _written_as_usual(texts: pa.ChunkedArray, numbers: pa.ChunkedArray) -> bool:
+    if numbers.null_count != texts.null_count or not is_number(numbers.type) or pa.types.is_null(numbers.type):
+        return False
+    usual = numbers.cast(pa.string())
+    if pa.types.is_floating(numbers.type):
+        usual = compute.replace_substring_regex(usual, r"^(-?\d+)$", r"\1.0")  # as Python writes them
+    return bool(compute.all(compute.equal(usual, compute.utf8_trim_whitespace(texts))).as_py())
+
+
+def _without_escapes(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Text as it was before `for_csv`."""
+    return compute.replace_substring_regex(column, *FORMULA_IN_CSV) if pa.types.is_string(column.type) else column
+
+
+def _text_format(path: Path) -> tuple[str, str, int]:
+    """Encoding, separator and lines before the header of a CSV file; refuse one that is empty."""
+    with path.open("rb") as file:
+        start = file.read(_BLOCK)
+    wide = next((name for mark, name in _WIDE_ENCODINGS.items() if start.startswith(mark)), None)
+    encoding = next((each for each in ([wide] if wide else ["utf-8", "cp1252"]) if _is_in(path, each)), None)
+    if encoding is None:
+        raise InputError("is not a text file; save the table as CSV in UTF-8")
+    text = start.decode("utf-8-sig" if encoding == "utf-8" else encoding, "replace")
+    named = _SEPARATOR_LINE.match(text)
+    text = text[named.end() :] if named else text
+    if not text.strip():
+        raise InputError("is empty; give a header and a row for each client")
+    lines = [line for line in re.split(r"[\r\n]+", re.sub(r'"[^"]*"', "", text)) if line][:_LINES]
+
+    def fields(separator: str) -> tuple[int, int]:
+        counts = [line.count(separator) for line in lines] or [0]
+        return counts[0] if len(set(counts)) == 1 else 0, counts[0]
+
+    # The separator that gives all lines the same number of fields, and the most; a comma if none does.
+    separator = named[1] if named else max(_SEPARATORS, key=fields)
+    _check_columns(max((line.count(separator) for line in lines[:1]), default=0) + 1)
+    return encoding, separator, 1 if named else 0
+
+
+def _is_in(path: Path, encoding: str) -> bool:
+    try:
+        with path.open(encoding=encoding, newline="") as file:
+            return not any("\0" in block for block in iter(lambda: file.read(_BLOCK), ""))
+    except UnicodeDecodeError:
+        return False
+
+
+def write_parquet(path: Path, policy: str, parts: Iterable[tuple[Chunk, Allocation]]) -> None:
+    """Rows as Parquet: a client column as the input had it and one column for each class."""
+    with ExitStack() as opened:
+        writer: Any = None
+        for chunk, allocation in parts:
+            clients = chunk.names if isinstance(chunk.names, pa.ChunkedArray) else pa.array(chunk.client_names)
+            columns = [pa.array(column) for column in np.ascontiguousarray(allocation.n.T)]
+            table = pa.table([clients, *columns], names=["client", *chunk.counts.class_names])
+            if writer is None:
+                schema = table.schema.with_metadata({"fedeas.policy": policy})
+                writer = opened.enter_context(parquet.ParquetWriter(path, schema))
+            writer.write_table(table)

@@ -1,0 +1,273 @@
+"""Read counts from CSV, Parquet and NPY files, large ones in parts; write allocations, and read them back.
+
+How a table is read follows from its columns (`fedeas.planning.columns`). pyarrow is imported only when a file needs it.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fedeas.core.errors import InputError
+from fedeas.core.files import PathLike, written_whole
+from fedeas.core.foreign_text import for_csv, printable
+from fedeas.core.records import DAMAGED_ARRAYS, checked_file, damaged, is_there, read_bytes
+from fedeas.planning.columns import Column, ColumnNames, Layout, is_total, layout_of
+from fedeas.planning.counts import Allocation, LabelCounts
+
+CHUNK_CELLS = 2**21
+FORMATS = (".csv", ".parquet", ".npy")
+PLAN_FORMATS = (".csv", ".parquet", ".json")
+REMEDY = "write it with `fedeas plan --out` or with `Plan.save`"
+
+
+class Chunk(NamedTuple):
+    """Some rows of a table: their counts, the client column as the file gives it, and where they start."""
+
+    counts: LabelCounts
+    names: Any
+    first_row: int
+
+    @property
+    def client_names(self) -> Sequence[object]:
+        """The clients' names, or the numbers of their rows."""
+        if self.names is None:
+            return range(self.first_row, self.first_row + self.counts.num_clients)
+        return self.names if isinstance(self.names, tuple) else self.names.to_pylist()
+
+
+def format_of(path: PathLike, *allowed: str) -> str:
+    """The file's ending; refuse one that is not allowed."""
+    suffix = Path(path).suffix.lower()
+    if suffix not in allowed:
+        ending = repr(suffix) if suffix else "a name without an ending"
+        raise InputError(f"{path}: cannot tell the format from {ending}; use {', '.join(allowed)}")
+    return suffix
+
+
+def read_counts(path: PathLike, num_classes: int | None = None, columns: ColumnNames | None = None) -> LabelCounts:
+    """Read a whole table as `LabelCounts`, with the names that the file gives.
+
+    `num_classes` is for long tables whose labels are numbers: classes are then 0 to `num_classes` - 1, including
+    those without samples. Otherwise classes are the labels that occur. `columns` names those that are not to be
+    recognised by their names.
+    """
+    return CountTable(path, columns).counts(num_classes)
+
+
+def read_columns(path: PathLike) -> dict[str, list[Any]]:
+    """The columns of a CSV or Parquet table by name; refuse missing values."""
+    format_of(path, ".csv", ".parquet")
+    checked_file(path)
+    with _naming(path):
+        file = _opened(path)
+        names = file.schema.names
+        return _values(file, [name for name in names if Column(name).names_clients()], [])
+
+
+class CountTable:
+    """A file of counts. Its columns are recognised when it is opened; `how` says how it is read."""
+
+    def __init__(self, path: PathLike, columns: ColumnNames | None = None) -> None:
+        self.path = path
+        if is_there(path) and Path(path).is_dir():
+            raise InputError(f"{path}: a folder, not a table of counts; if it holds images, give folder:{path}")
+        suffix = format_of(path, *FORMATS)
+        checked_file(path)
+        self.layout, self.how = Layout(None), "a table of clients x classes, without names"
+        self._file: Any = None
+        with _naming(path):
+            if suffix != ".npy":
+                self._file = _opened(path)
+                self.layout = layout_of(self._file.columns(), columns)
+                self.how = self.layout.describe()
+                if suffix == ".csv":
+                    self.how += self.layout.remark_on_header(columns or ColumnNames())
+            elif columns is not None and [*columns]:
+                raise InputError("an array has no columns; leave their names out (--client-column and the like)")
+        self.in_parts = suffix == ".npy" or (suffix == ".parquet" and not self.layout.is_long)
+        """Whether the file can be read part by part, as often as needed."""
+
+    def counts(self, num_classes: int | None = None, check: Callable[[int, int], None] | None = None) -> LabelCounts:
+        """The whole table; `check` may refuse the numbers of clients and classes before they take memory."""
+        if num_classes is not None and num_classes < 2:
+            raise InputError(f"the number of classes must be at least 2, not {num_classes}")
+        with _naming(self.path):
+            if num_classes is not None and not self.layout.is_long:
+                raise InputError("has a column for each class; leave the number of classes out (--classes)")
+            if self._file is None:
+                return LabelCounts(_load_npy(self.path))
+            if self.layout.is_long:
+                return LabelCounts(*self._file.tally(self.layout, num_classes, check))
+            if check is not None:
+                check(self._file.rows, len(self.layout.classes))
+            n, names = self._file.wide(self.layout)
+            found = LabelCounts(n, None if names is None else names.to_pylist(), self.layout.classes)
+            *_, last = found.clients or ("",)
+            if is_total(last) and len(found.n) > 2 and np.array_equal(found.n[:-1].sum(axis=0), found.n[-1]):
+                raise InputError(f": {last!r} is the sum of the rows above; remove it", row=len(found.n) - 1)
+            return found
+
+    @property
+    def cells(self) -> int:
+        """Counts in a file that is read in parts."""
+        return int(_load_npy(self.path).size if self._file is None else self._file.rows * len(self.layout.classes))
+
+    def chunks(self, cells: int = CHUNK_CELLS, named: bool = True) -> Iterator[Chunk]:
+        """The table in parts of about `cells` counts, so that it need not fit into memory (Parquet and NPY).
+
+        Each part is checked when it is read. A client that appears twice is found, and refused, only at the end. If not
+        `named`, names are neither read nor checked.
+        """
+        if not self.in_parts:
+            counts = self.counts()
+            yield Chunk(counts, counts.clients, 0)
+            return
+        with _naming(self.path):
+            layout = self.layout if named else replace(self.layout, client=None)
+            parts = _npy_parts(self.path, cells) if self._file is None else self._file.parts(layout, cells)
+            for start, n, names in parts:
+                try:
+                    counts = LabelCounts(n, classes=layout.classes or None)
+                except InputError as error:
+                    if error.row is None:
+                        raise
+                    client = "" if names is None else f" (client {str(names[error.row])!r})"
+                    raise InputError(f"{client}{error.message}", row=error.row + start) from None
+                yield Chunk(counts, names, start)
+
+
+def write_counts(path: PathLike, counts: LabelCounts) -> None:
+    """Write a wide table that `read_counts` reads back, as CSV or Parquet."""
+    format_of(path, ".csv", ".parquet")
+    write_allocation(path, counts, Allocation(counts.n, "label counts"))
+
+
+def write_allocation(path: PathLike, counts: LabelCounts, allocation: Allocation) -> None:
+    """Write an allocation as CSV, Parquet or JSON."""
+    write_parts(path, allocation.policy, [(Chunk(counts, counts.clients, 0), allocation)])
+
+
+def write_parts(path: PathLike, policy: str, parts: Iterable[tuple[Chunk, Allocation]]) -> None:
+    """Write an allocation part by part, by the file's ending; the file appears when all parts are written."""
+    suffix = format_of(path, *PLAN_FORMATS)
+    with written_whole(path) as part:
+        if suffix == ".parquet":
+            from fedeas.planning.arrow_tables import write_parquet
+
+            write_parquet(part, policy, parts)
+        elif suffix == ".csv":
+            _write_csv(part, parts)
+        else:
+            _write_json(part, policy, parts)
+
+
+def _write_csv(path: Path, parts: Iterable[tuple[Chunk, Allocation]]) -> None:
+    """Rows as CSV, which cannot hold the policy's name: a column of clients, and one for each class."""
+    with path.open("w", encoding="utf-8", newline="") as file:
+        rows = csv.writer(file, lineterminator="\n")
+        for chunk, allocation in parts:
+            if not chunk.first_row:
+                rows.writerow(["client", *map(for_csv, chunk.counts.class_names)])
+            names = (for_csv(name) if isinstance(name, str) else name for name in chunk.client_names)
+            rows.writerows([name, *row] for name, row in zip(names, allocation.n.tolist(), strict=True))
+
+
+def _write_json(path: Path, policy: str, parts: Iterable[tuple[Chunk, Allocation]]) -> None:
+    """One object: the policy, the classes, a row for each client, and the total at the end."""
+    total = 0
+    with path.open("w", encoding="utf-8") as file:
+        for chunk, allocation in parts:
+            if not chunk.first_row:
+                head = f'"policy": {json.dumps(policy)},\n"classes": {json.dumps(chunk.counts.class_names)}'
+                file.write(f'{{\n{head},\n"clients": [')
+            pairs = zip(chunk.client_names, allocation.n.tolist(), strict=True)
+            lines = [json.dumps({"client": name, "n": row}, default=str) for name, row in pairs]  # a name may be a date
+            file.write(("," if chunk.first_row else "") + "\n" + ",\n".join(lines))
+            total += allocation.total
+        file.write(f'\n],\n"total": {total}\n}}\n')
+
+
+def read_allocation(path: PathLike) -> Allocation:
+    """Read a plan from CSV, Parquet or JSON, with its names; JSON and Parquet also name the policy."""
+    suffix = format_of(path, *PLAN_FORMATS)
+    checked_file(path)
+    if suffix == ".json":
+        try:
+            content = json.loads(read_bytes(path))
+            rows = [entry["n"] for entry in content["clients"]]
+            clients = [entry["client"] for entry in content["clients"]]
+            policy, classes = str(content["policy"]), list(content["classes"])
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
+            raise damaged(path, f"no plan: {type(error).__name__} {error}", REMEDY) from None
+    else:
+        with _naming(path):
+            file = _opened(path)
+            classes = [name for name in file.schema.names if name != "client"]
+            columns = _values(file, ["client"], classes)
+        if not 0 < len(classes) < len(columns):
+            raise InputError(f"{path}: no plan, which has a column client and one for each class; {REMEDY}")
+        clients = columns["client"]
+        rows = [list(row) for row in zip(*(columns[name] for name in classes), strict=True)]
+        policy = ((file.schema.metadata or {}).get(b"fedeas.policy") or b"").decode()
+    try:
+        return Allocation(rows, policy, clients, classes)
+    except InputError as error:
+        raise InputError(f"{path}: {error}; {REMEDY}") from None
+
+
+def _opened(path: PathLike) -> Any:
+    from fedeas.planning import arrow_tables
+
+    kind = arrow_tables.CsvFile if Path(path).suffix.lower() == ".csv" else arrow_tables.ParquetFile
+    return kind(Path(path))
+
+
+def _values(file: Any, texts: Sequence[str], counts: Sequence[str]) -> dict[str, list[Any]]:
+    """All columns, of which some hold names, and some counts."""
+    from fedeas.planning.arrow_tables import name_column, plain
+
+    table = file.read(file.schema.names, texts, counts)
+    return {
+        name: name_column(plain(table.column(name)), f"value in {name!r}").to_pylist() for name in table.column_names
+    }
+
+
+@contextmanager
+def _naming(path: PathLike) -> Iterator[None]:
+    """Put the file's name before every error in it."""
+    try:
+        yield
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from None
+    except Exception as error:
+        unreadable = isinstance(error, OSError | ValueError | EOFError) or type(error).__module__ == "pyarrow.lib"
+        if not unreadable or isinstance(error, MemoryError):
+            raise
+        raise InputError(f"{path}: cannot be read ({' '.join(str(error).split())})") from None
+
+
+def _load_npy(path: PathLike) -> Any:
+    try:
+        array = np.load(path, mmap_mode="r", allow_pickle=False)
+    except DAMAGED_ARRAYS as error:
+        raise InputError(f"cannot be read ({printable(error)[:200]})") from None
+    if not isinstance(array, np.ndarray):
+        raise InputError("holds no single array; save the table with numpy.save")
+    return array
+
+
+def _npy_parts(path: PathLike, cells: int) -> Iterator[tuple[int, Any, None]]:
+    array = _load_npy(path)
+    if array.ndim != 2 or not array.size:
+        LabelCounts(array)  # says what is wrong
+    rows = max(1, cells // array.shape[1])
+    for start in range(0, array.shape[0], rows):
+        yield start, np.array(array[start : start + rows]), None
