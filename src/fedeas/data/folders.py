@@ -22,7 +22,7 @@ from fedeas.core.errors import InputError
 from fedeas.core.foreign_text import in_one_form
 from fedeas.core.records import checked_file, read_bytes
 from fedeas.data.cache import Decoded, Encoded, fingerprint, load_decoded
-from fedeas.data.checks import check_parts, notes_on_repeated
+from fedeas.data.checks import check_parts, notes_on_repeated, share_of
 from fedeas.data.dataset import Dataset, Part
 
 TEST_NAMES = ("test", "validation", "valid", "val")  # the first one that exists is the test part
@@ -31,9 +31,6 @@ UNREAD_SUFFIXES = {".avif", ".dcm", ".dng", ".heic", ".heif", ".j2k", ".jfif", "
 """Images, too, but files with these suffixes are not read."""
 
 DEEPEST = 7  # how many folders deep images are searched: the search would never end at a link to a folder above it
-TEST_SHARE = 0.2
-"""Set aside where there is no test part."""
-
 TREES = "make it class/*.png or client/class/*.png, or put such trees into the folders train and test"
 
 
@@ -241,15 +238,6 @@ def _set_aside(base: Path, files: Sequence[Path]) -> tuple[tuple[Path, ...], tup
     if files and not test:
         raise InputError(f"{base}: too few images to set a test part aside; add a folder test")
     return tuple(path for path in files if path not in test), tuple(path for path in files if path in test)
-
-
-def share_of(count: int) -> int:
-    """How many of so many images are set aside; never all of them.
-
-    >>> [share_of(count) for count in (1, 2, 3, 10)]
-    [0, 0, 1, 2]
-    """
-    return round(TEST_SHARE * count)
 
 
 def _folders(part: Path, depth: int) -> list[Path]:
