@@ -17,8 +17,7 @@ from fedeas.core.files import temporary
 from fedeas.data import cache as cache_module
 from fedeas.data import sources
 from fedeas.data.known import KNOWN
-from fedeas.data.one_part import load_own
-from fedeas.data.sources import load_dataset
+from fedeas.data.sources import load_dataset, load_own
 
 CLASSES = ("ant", "bee", "cow")
 

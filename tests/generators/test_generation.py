@@ -13,8 +13,7 @@ import fedeas
 from fedeas.calls.images import generate
 from fedeas.core.errors import InputError
 from fedeas.core.files import temporary
-from fedeas.data.one_part import load_own
-from fedeas.data.sources import load_dataset
+from fedeas.data.sources import load_dataset, load_own
 from fedeas.generators import GaussianGenerator
 from fedeas.generators.plan_images.files import HEADER, MANIFEST, ImageFormat, write_images
 from fedeas.generators.plan_images.source import source_for

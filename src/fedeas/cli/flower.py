@@ -74,7 +74,7 @@ def app(folder: Annotated[Path, typer.Argument(help="Folder to write.")]) -> Non
 @flower.command()
 def check_node(settings: Annotated[Path, typer.Argument(help="The settings of a node, a TOML file.")]) -> None:
     """Check the settings of a node, and that its own data can be read."""
-    from fedeas.data.one_part import load_own
+    from fedeas.data.sources import load_own
     from fedeas.flower.node_settings import read_node_config
 
     try:

@@ -27,6 +27,7 @@ from fedeas.federation.split import split_of
 from fedeas.planning import scores
 from fedeas.planning.advice import advice_for
 from fedeas.planning.beta import BALANCED
+from fedeas.planning.columns import ColumnNames
 from fedeas.planning.counts import Allocation, LabelCounts
 from fedeas.planning.examples import find_example
 from fedeas.planning.plan import Summary
@@ -40,7 +41,7 @@ from fedeas.planning.request import (
     reads_in_parts,
     write_plan,
 )
-from fedeas.planning.tables import Chunk, ColumnNames, CountTable, write_counts
+from fedeas.planning.tables import Chunk, CountTable, write_counts
 
 SPEC_HELP = f"Policy as text, such as 'fedeas(beta=12)' or 'uniform'. Known: {', '.join(POLICIES)}."
 

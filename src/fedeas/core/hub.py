@@ -39,11 +39,10 @@ def get_weights(source: str, name: str | None = None) -> Path:
                 f"{source}{SUFFIX} to {fetched_folder()}, or give {FORM}"
             )
         return path
-    where, _, file = source.rpartition("/")
     path = Path(source)
     usual = path.parent.name if path.name == GENERATOR else path.stem  # a training's result is called as its folder
     target = fetched_folder() / f"{name or usual}{SUFFIX}"
-    origin = _downloaded(where.removeprefix(HUB), file, target) if source.startswith(HUB) else Path(source)
+    origin = _downloaded(source, target) if source.startswith(HUB) else Path(source)
     weights_digest(origin)  # an unreadable file is refused before it is kept
     make_folder(target.parent)
     with written_whole(target) as part:
@@ -51,13 +50,12 @@ def get_weights(source: str, name: str | None = None) -> Path:
     return target
 
 
-def _downloaded(repository: str, file: str, target: Path) -> Path:
-    owner, _, rest = repository.partition("/")
-    short, _, below = rest.partition("/")
-    if not (owner and short and file.endswith(SUFFIX)):
-        raise InputError(f"{HUB}{repository}/{file}: not of the form {FORM}")
+def _downloaded(source: str, target: Path) -> Path:
+    owner, _, rest = source.removeprefix(HUB).partition("/")
+    repository, _, file = rest.partition("/")
+    if not (owner and repository and file.endswith(SUFFIX)):
+        raise InputError(f"{source}: not of the form {FORM}")
     from huggingface_hub import hf_hub_download
 
-    with explained(f"{owner}/{short}: {file}", f"download it elsewhere and copy it to {target}"):
-        found = hf_hub_download(f"{owner}/{short}", f"{below}/{file}" if below else file)
-    return Path(found)
+    with explained(f"{owner}/{repository}: {file}", f"download it elsewhere and copy it to {target}"):
+        return Path(hf_hub_download(f"{owner}/{repository}", file))

@@ -122,12 +122,23 @@ def read_record(path: PathLike, remedy: str = READ_AGAIN) -> Record:
     return parsed(path, read_bytes(path), remedy)
 
 
-def parsed(path: PathLike, content: bytes, remedy: str = READ_AGAIN) -> Record:
-    """The record in the content of a file; `path` is for errors."""
+def parsed(path: PathLike, content: bytes, remedy: str = READ_AGAIN, place: str = "") -> Record:
+    """The record in the content of a file; its path, and the place in it, are for errors."""
     try:
-        return _opened(content)
+        record = json.loads(content)
+        if not isinstance(record, dict):
+            raise ValueError("not a JSON object")
+        digest = record.pop(DIGEST, None)
+        if digest is None:
+            if any(isinstance(value, str) and value.startswith(KIND) for value in record.values()):
+                raise ValueError("the name of its digest is not right")
+            return record
+        digits = len(str(digest)) - len(KIND)
+        if digits not in (FILE_DIGITS, LINE_DIGITS) or digest != KIND + json_digest(record, sort_keys=True)[:digits]:
+            raise ValueError("its content does not match its digest")
+        return record
     except (ValueError, TypeError, RecursionError) as error:
-        raise damaged(path, error, remedy) from None
+        raise damaged(path, f"{place}{reason_of(error)}", remedy) from None
 
 
 def line_of(record: Mapping[str, Any]) -> str:
@@ -137,34 +148,13 @@ def line_of(record: Mapping[str, Any]) -> str:
 
 def read_lines(path: PathLike, lines: list[bytes], remedy: str = READ_AGAIN) -> list[Record]:
     """The records in lines that `line_of` made; `path` is for errors."""
-    found: list[Record] = []
-    for number, line in enumerate(lines, 1):
-        try:
-            found.append(_opened(line))
-        except (ValueError, TypeError, RecursionError) as error:
-            raise damaged(path, f"line {number}: {reason_of(error)}", remedy) from None
-    return found
+    return [parsed(path, line, remedy, f"line {number}: ") for number, line in enumerate(lines, 1)]
 
 
 def _sealed(content: Mapping[str, Any], digits: int) -> Record:
     plain: Record = json.loads(json.dumps(content))  # as it will be read: tuples become lists, keys become text
     plain.pop(DIGEST, None)  # the digest of the file that this content came from
     return {**plain, DIGEST: KIND + json_digest(plain, sort_keys=True)[:digits]}
-
-
-def _opened(text: bytes) -> Record:
-    content = json.loads(text)
-    if not isinstance(content, dict):
-        raise ValueError("not a JSON object")
-    digest = content.pop(DIGEST, None)
-    if digest is None:
-        if any(isinstance(value, str) and value.startswith(KIND) for value in content.values()):
-            raise ValueError("the name of its digest is not right")
-        return content
-    digits = len(str(digest)) - len(KIND)
-    if digits not in (FILE_DIGITS, LINE_DIGITS) or digest != KIND + json_digest(content, sort_keys=True)[:digits]:
-        raise ValueError("its content does not match its digest")
-    return content
 
 
 class Journal:

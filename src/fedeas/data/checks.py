@@ -1,4 +1,4 @@
-"""Checks of a dataset's labels and parts, for all file formats."""
+"""Checks of a dataset's labels and parts, and the share that is set aside, for all file formats."""
 
 from __future__ import annotations
 
@@ -10,6 +10,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from fedeas.core.arrays import ByteArray, IntArray, frozen_integers
 from fedeas.core.errors import InputError
+
+TEST_SHARE = 0.2
+"""Set aside where there is no test part."""
 
 
 def checked_labels(place: str, values: ArrayLike, classes: tuple[str, ...] | None, array: str = "") -> IntArray:
@@ -73,3 +76,12 @@ def notes_on_repeated(count: int, of: int) -> tuple[str, ...]:
 def numbers_upto(labels: IntArray) -> tuple[str, ...]:
     """Default class names: the numbers from 0 to the largest label."""
     return tuple(map(str, range(int(labels.max(initial=-1)) + 1)))
+
+
+def share_of(count: int) -> int:
+    """How many of so many images are set aside; never all of them.
+
+    >>> [share_of(count) for count in (1, 2, 3, 10)]
+    [0, 0, 1, 2]
+    """
+    return round(TEST_SHARE * count)

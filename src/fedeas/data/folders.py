@@ -22,7 +22,7 @@ from fedeas.core.errors import InputError
 from fedeas.core.foreign_text import in_one_form
 from fedeas.core.records import checked_file, read_bytes
 from fedeas.data.cache import Decoded, Encoded, fingerprint, load_decoded
-from fedeas.data.checks import check_parts, notes_on_repeated
+from fedeas.data.checks import check_parts, notes_on_repeated, share_of
 from fedeas.data.dataset import Dataset, Part
 
 TEST_NAMES = ("test", "validation", "valid", "val")  # the first one that exists is the test part
@@ -31,9 +31,6 @@ UNREAD_SUFFIXES = {".avif", ".dcm", ".dng", ".heic", ".heif", ".j2k", ".jfif", "
 """Images, too, but files with these suffixes are not read."""
 
 DEEPEST = 7  # how many folders deep images are searched: the search would never end at a link to a folder above it
-TEST_SHARE = 0.2
-"""Set aside where there is no test part."""
-
 TREES = "make it class/*.png or client/class/*.png, or put such trees into the folders train and test"
 
 
@@ -103,12 +100,23 @@ class FolderSource:
         )
 
     def part(self, part: Part) -> Decoded:
-        """One part alone, in the place of the training part."""
-        images, classes = find_part(self.base, ("train",) if part == "train" else TEST_NAMES)
-        labels = frozen_integers(labels_of(images, classes))
-        encoded = Encoded(ImageFiles(images), labels, ImageFiles(()), labels[:0], classes)
-        identity = json.dumps([str(self.base.resolve()), classes, "one part"])
-        return load_decoded(self.name, fingerprint(identity, self.base, images), lambda: encoded)
+        """One part alone, in the place of the training part; a folder without parts is one part."""
+        base, names = self.base, ("train",) if part == "train" else TEST_NAMES
+        _check_is_there(base)
+        found = next((name for name in names if (base / name).is_dir()), None)
+        other = next((name for name in ("train", *TEST_NAMES) if (base / name).is_dir()), None)
+        if found is None and other is not None:
+            remedy = f"add it, or put the class folders into {base}"
+            raise InputError(f"{base}: holds {other} and no folder {names[0]}; {remedy}")
+        folder = base if found is None else base / found
+        files, depth = _images_of(base, folder, _below(folder)[0])
+        if not files:
+            raise InputError(f"{folder}: no images in class folders; {TREES}")
+        classes = _class_names(folder, depth)
+        labels = frozen_integers(labels_of(files, classes))
+        encoded = Encoded(ImageFiles(files), labels, ImageFiles(()), labels[:0], classes)
+        identity = json.dumps([str(base.resolve()), classes, "one part"])
+        return load_decoded(self.name, fingerprint(identity, base, files), lambda: encoded)
 
     def has_training_part(self) -> bool:
         """Whether there is a folder of training images."""
@@ -161,22 +169,6 @@ def _check_is_there(base: Path) -> None:
     if not base.is_dir():
         where = "" if base.is_absolute() else f" in {Path.cwd()}; paths start where the command is run"
         raise InputError(f"{base}: no such folder{where}")
-
-
-def find_part(base: Path, names: Sequence[str]) -> tuple[tuple[Path, ...], tuple[str, ...]]:
-    """The images of one part and its classes: of the first of these folders, or of a folder without parts."""
-    _check_is_there(base)
-    found = next((name for name in names if (base / name).is_dir()), None)
-    other = next((name for name in ("train", *TEST_NAMES) if (base / name).is_dir()), None)
-    if found is None and other is not None:
-        raise InputError(
-            f"{base}: holds {other} and no folder {names[0]}; add it, or put the class folders into {base}"
-        )
-    part = base if found is None else base / found
-    files, depth = _images_of(base, part, _below(part)[0])
-    if not files:
-        raise InputError(f"{part}: no images in class folders; {TREES}")
-    return files, _class_names(part, depth)
 
 
 def _images_of(base: Path, part: Path, images: Sequence[Path]) -> tuple[tuple[Path, ...], int]:
@@ -246,15 +238,6 @@ def _set_aside(base: Path, files: Sequence[Path]) -> tuple[tuple[Path, ...], tup
     if files and not test:
         raise InputError(f"{base}: too few images to set a test part aside; add a folder test")
     return tuple(path for path in files if path not in test), tuple(path for path in files if path in test)
-
-
-def share_of(count: int) -> int:
-    """How many of so many images are set aside; never all of them.
-
-    >>> [share_of(count) for count in (1, 2, 3, 10)]
-    [0, 0, 1, 2]
-    """
-    return round(TEST_SHARE * count)
 
 
 def _folders(part: Path, depth: int) -> list[Path]:

@@ -25,9 +25,9 @@ from fedeas.data.checks import (
     notes_on_repeated,
     numbers_upto,
     pixel_hash,
+    share_of,
 )
 from fedeas.data.dataset import MIDDLE, Dataset, Normalisation, Part
-from fedeas.data.folders import share_of
 
 Arrays = dict[str, NDArray[Any]]
 ArrayNames = tuple[tuple[str, ...], ...]

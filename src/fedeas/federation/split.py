@@ -17,9 +17,8 @@ from fedeas.core.errors import InputError
 from fedeas.core.streams import stream
 from fedeas.data.dataset import Dataset
 from fedeas.data.known import KNOWN
-from fedeas.data.one_part import load_test_part
 from fedeas.data.partition import Partition, dirichlet, iid, paper_replay, shards
-from fedeas.data.sources import load_dataset
+from fedeas.data.sources import load_dataset, load_test_part
 from fedeas.data.split_file import Notes, natural_split, read_split
 from fedeas.planning.counts import LabelCounts
 

@@ -36,8 +36,7 @@ from fedeas.core.spec import own_code_in
 from fedeas.core.weight_files import GENERATOR
 from fedeas.data.client import ClientData, Normaliser
 from fedeas.data.dataset import Dataset
-from fedeas.data.one_part import as_in_run, load_own, misleading_label
-from fedeas.data.sources import load_dataset
+from fedeas.data.sources import as_in_run, load_dataset, load_own, misleading_label
 from fedeas.federation.checkpoint import load_checkpoint, save_checkpoint
 from fedeas.federation.clients import ready_generator
 from fedeas.federation.engines.base import Task

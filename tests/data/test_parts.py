@@ -9,8 +9,7 @@ from PIL import Image
 from pyarrow import parquet
 
 from fedeas.core.errors import InputError
-from fedeas.data.one_part import as_in_run, load_own, load_test_part, misleading_label
-from fedeas.data.sources import load_dataset
+from fedeas.data.sources import as_in_run, load_dataset, load_own, load_test_part, misleading_label
 
 CLASSES = ("ant", "bee", "cow")
 LABELS = np.array([0, 2, 2, 0, 2])
