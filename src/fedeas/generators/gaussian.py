@@ -13,7 +13,7 @@ from typing import ClassVar, Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fedeas.core.arrays import FloatArray, IntArray, for_row_blocks, frozen
+from fedeas.core.arrays import FloatArray, IntArray, for_row_blocks, frozen, row_blocks
 from fedeas.core.errors import InputError
 from fedeas.core.files import PathLike
 from fedeas.core.provenance import NOT_KNOWN, Seen, seen_in
@@ -94,7 +94,14 @@ class GaussianGenerator:
             sums = class_sums(images, classes, num_classes, components)
             return replace(cls.of_sums(sums, shape_of(images), components, shrinkage, names), dataset=dataset)
         mean, directions = _principal_components(rows, components)
-        class_means, covariances = _class_moments(_projected(rows, mean, directions), classes, num_classes, shrinkage)
+        blocks = row_blocks(len(rows), 1, FIT_BLOCK)
+        scores = np.concatenate([(rows[block] - mean) @ directions.T for block in blocks])
+        members = [scores[classes == label] for label in range(num_classes)]
+        class_means = np.stack([own.mean(axis=0) for own in members])
+        scatters = np.stack(
+            [(own - middle).T @ (own - middle) for own, middle in zip(members, class_means, strict=True)]
+        )
+        covariances = _shrunk(scatters, np.array([len(own) for own in members]), shrinkage)
         return cls(
             shape_of(images),
             _in_steps(mean, SCORE_STEPS),
@@ -205,29 +212,14 @@ class GaussianGenerator:
 def _principal_components(rows: Images, components: int) -> tuple[FloatArray, FloatArray]:
     """Mean and basis from exact sums of whole numbers, so that the order of the images does not matter."""
     total, squares = np.zeros(rows.shape[1]), np.zeros((rows.shape[1], rows.shape[1]))
-    for start in range(0, len(rows), FIT_BLOCK):
-        block = rows[start : start + FIT_BLOCK].astype(np.float64)
-        total += block.sum(axis=0)
-        squares += block.T @ block
+    for block in row_blocks(len(rows), 1, FIT_BLOCK):
+        pixels = rows[block].astype(np.float64)
+        total += pixels.sum(axis=0)
+        squares += pixels.T @ pixels
     mean = total / len(rows)
     basis = np.linalg.eigh(squares / len(rows) - np.outer(mean, mean))[1].T[::-1][:components]
     largest = np.take_along_axis(basis, np.abs(basis).argmax(axis=1)[:, None], axis=1)
     return mean, basis * np.sign(largest)  # LAPACK may return either sign
-
-
-def _projected(rows: Images, mean: FloatArray, basis: FloatArray) -> FloatArray:
-    starts = range(0, len(rows), FIT_BLOCK)
-    return np.concatenate([(rows[start : start + FIT_BLOCK] - mean) @ basis.T for start in starts])
-
-
-def _class_moments(
-    scores: FloatArray, classes: IntArray, num_classes: int, shrinkage: float
-) -> tuple[FloatArray, FloatArray]:
-    """Means and shrunk covariances."""
-    members = [scores[classes == label] for label in range(num_classes)]
-    means = np.stack([own.mean(axis=0) for own in members])
-    scatters = np.stack([(own - mean).T @ (own - mean) for own, mean in zip(members, means, strict=True)])
-    return means, _shrunk(scatters, np.array([len(own) for own in members]), shrinkage)
 
 
 def _shrunk(scatters: FloatArray, counts: IntArray, shrinkage: float) -> FloatArray:

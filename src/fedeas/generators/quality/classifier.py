@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property, partial
@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 from torch.nn import functional
 
-from fedeas.core.arrays import FloatArray, IntArray, digest_of_arrays
+from fedeas.core.arrays import FloatArray, IntArray, digest_of_arrays, row_blocks
 from fedeas.core.digests import json_digest
 from fedeas.core.errors import InputError
 from fedeas.core.files import PathLike
@@ -163,11 +163,11 @@ class Classifier:
         classes = np.empty(len(images), dtype=np.int64)
         features = np.empty((len(images), self.model.head.in_features), dtype=np.float32)
         with torch.inference_mode():
-            for rows in _slices(len(images), self._batch_size):
+            for rows in row_blocks(len(images), 1, self._batch_size):
                 batch = torch.zeros((self._batch_size, *self.shape), dtype=torch.uint8)
-                batch[: len(images[rows])] = torch.from_numpy(np.array(images[rows]))
-                seen = self.model.features(self._normalised(batch.to(self.device)))
                 length = len(images[rows])
+                batch[:length] = torch.from_numpy(np.array(images[rows]))
+                seen = self.model.features(self._normalised(batch.to(self.device)))
                 classes[rows] = self.model.head(seen)[:length].argmax(dim=1).cpu().numpy()
                 features[rows] = seen[:length].float().cpu().numpy()
         return classes, features
@@ -338,7 +338,7 @@ def _fit(classifier: Classifier, data: _TrainingSet, recipe: Recipe, seed: int) 
 def _moments(images: Images) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Mean and deviation of each channel on [0, 1], from counts of the 256 values, so exact in any order."""
     counts = np.zeros((images.shape[1], 256), dtype=np.int64)
-    for rows in _slices(len(images), MOMENT_BLOCK):
+    for rows in row_blocks(len(images), 1, MOMENT_BLOCK):
         for channel, own in enumerate(counts):
             own += np.bincount(images[rows, channel].ravel(), minlength=256)
     shares: FloatArray = counts / counts.sum(axis=1, keepdims=True)
@@ -346,7 +346,3 @@ def _moments(images: Images) -> tuple[tuple[float, ...], tuple[float, ...]]:
     mean = shares @ values
     std = np.sqrt((shares * (values - mean[:, None]) ** 2).sum(axis=1))
     return tuple(mean.tolist()), tuple(np.maximum(std, 1e-6).tolist())
-
-
-def _slices(count: int, size: int) -> Iterator[slice]:
-    yield from (slice(start, start + size) for start in range(0, count, size))
