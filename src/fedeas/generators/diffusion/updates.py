@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
 import torch
@@ -69,20 +69,16 @@ class Updates:
         noise = torch.randn(clean.shape, generator=self.random, device=self.device)
         level = torch.randint(NOISE_LEVELS, (self.batch,), generator=self.random, device=self.device)
         noisy = self.scheduler.add_noise(clean, noise, level)
-        target = self._target(clean, noise, level)
+        kind = self.preset.network.target
+        if kind == "v_prediction":
+            target = self.scheduler.get_velocity(clean, noise, level)
+        else:
+            target = clean if kind == "sample" else noise
         with torch.autocast(self.device.type, torch.bfloat16, self.device.type == "cuda", cache_enabled=False):
             predicted = self.called(noisy, level, class_labels=classes).sample
         errors = (predicted.float() - target).square().mean(dim=(1, 2, 3))
         loss: Tensor = (errors * self.loss_weight[level]).mean()
         return loss
-
-    def _target(self, clean: Tensor, noise: Tensor, level: Tensor) -> Tensor:
-        """What the network should predict."""
-        kind = self.preset.network.target
-        if kind == "v_prediction":
-            velocity: Tensor = self.scheduler.get_velocity(clean, noise, level)
-            return velocity
-        return clean if kind == "sample" else noise
 
     def _batch(self) -> tuple[Tensor, Tensor]:
         """Images scaled to [-1, 1], and their classes, some of them dropped."""
@@ -117,13 +113,14 @@ class ClientUpdates(Updates):
             zeros = {name: torch.zeros_like(parameter) for name in ("exp_avg", "exp_avg_sq")}
             self.optimiser.state[parameter] = {"step": torch.zeros((), device=device), **zeros}
 
+    @torch.no_grad()
     def begin(self, arrays: Mapping[str, Tensor], moments: Moments, taken: int, seed: int) -> None:
         """Take weights and moments after `taken` updates; the random stream begins anew."""
         names = [name for name, _ in self.network.named_parameters()]
         sent = read_moments(arrays, names, moments)
-        _fill(self.parameters, [arrays[f"model/{name}"] for name in names])
+        copy_all(self.parameters, [arrays[f"model/{name}"] for name in names])  # in place: a CUDA graph reads there
         for kind in ("exp_avg", "exp_avg_sq"):
-            _fill(self._state(kind), sent[kind])
+            copy_all(self._state(kind), sent[kind])
         self.first_taken, taken = (taken, taken) if moments == "all" else (0, 0 if moments == "none" else taken)
         self.taken = taken
         for step in self._state("step"):
@@ -207,12 +204,6 @@ def initial_network(
     vectors = [own if row is None else before[row] for own, row in zip(fresh, known, strict=True)]
     network.load_state_dict({**tensors, CLASSES: torch.stack(vectors)})
     return network
-
-
-@torch.no_grad()
-def _fill(targets: Iterable[Tensor], sources: Iterable[Tensor]) -> None:
-    """Copy numbers in place: a CUDA graph reads them there."""
-    copy_all(targets, sources)
 
 
 def _filled(updates: int) -> float:
