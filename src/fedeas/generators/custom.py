@@ -93,23 +93,19 @@ class Custom:
         images = np.empty((labels.size, *self.shape), dtype=np.uint8)
         for start in range(0, labels.size, self.batch_size):
             rows = slice(start, start + self.batch_size)
-            images[rows] = self._answer(labels[rows].copy(), index[rows].copy())
-        return images
-
-    def _answer(self, labels: IntArray, index: IntArray) -> Images:
-        wanted = (labels.size, *self.shape)
-        try:
-            given = self._function(labels, index)
-        except Exception as error:
-            raise failed(self.spec, error) from error
-        try:
-            images = np.asarray(given)
-        except Exception as error:  # ragged lists, tensors on a GPU and whatever else is no array
-            raise InputError(
-                f"{self.spec} must give uint8 {wanted}; its answer is no array ({in_one_line(error)})"
-            ) from error
-        if images.dtype != np.uint8 or images.shape != wanted:
-            raise InputError(f"{self.spec} must give uint8 {wanted}, not {images.dtype} {images.shape}")
+            wanted = images[rows].shape
+            try:
+                given = self._function(labels[rows].copy(), index[rows].copy())
+            except Exception as error:
+                raise failed(self.spec, error) from error
+            try:
+                made = np.asarray(given)
+            except Exception as error:  # ragged lists, tensors on a GPU and whatever else is no array
+                found = f"its answer is no array ({in_one_line(error)})"
+                raise InputError(f"{self.spec} must give uint8 {wanted}; {found}") from error
+            if made.dtype != np.uint8 or made.shape != wanted:
+                raise InputError(f"{self.spec} must give uint8 {wanted}, not {made.dtype} {made.shape}")
+            images[rows] = made
         return images
 
     def _try(self, labels: IntArray, index: IntArray) -> None:

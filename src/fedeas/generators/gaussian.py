@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 from collections.abc import Sequence
@@ -18,7 +17,16 @@ from fedeas.core.errors import InputError
 from fedeas.core.files import PathLike
 from fedeas.core.provenance import NOT_KNOWN, Seen, seen_in
 from fedeas.core.tensor_files import read_tensors, write_tensors
-from fedeas.generators.base import Images, Shape, address_noise, check_full, checked_address, checked_training, shape_of
+from fedeas.generators.base import (
+    Images,
+    Shape,
+    address_noise,
+    check_full,
+    checked_address,
+    checked_training,
+    fingerprint_of,
+    shape_of,
+)
 from fedeas.generators.class_sums import BASIS_STEPS, CENTRE, SCORE_STEPS, class_sums, cosine_basis, moments_of
 
 FORMAT = "fedeas-gaussian-1"
@@ -148,11 +156,8 @@ class GaussianGenerator:
     @cached_property
     def fingerprint(self) -> str:
         """SHA-256 of sampler, settings and arrays; names of classes and dataset do not count."""
-        digest = hashlib.sha256(json.dumps([FORMAT, self.shape, self.components, self.shrinkage]).encode())
-        for name, array in self._tensors().items():
-            digest.update(f"{name} {array.shape}".encode())
-            digest.update(array.astype("<f8", copy=False).tobytes())
-        return digest.hexdigest()
+        settings = [FORMAT, self.shape, self.components, self.shrinkage]
+        return fingerprint_of(settings, {name: own.astype("<f8", copy=False) for name, own in self._tensors().items()})
 
     def sample(self, labels: ArrayLike, index: ArrayLike) -> Images:
         """The images of these addresses; each depends on its own address alone, whatever the batch."""

@@ -16,6 +16,7 @@ from fedeas.core.sentences import first_of
 from fedeas.core.weight_files import description, folder_digest, generator_weights, name_of_dataset, weights_digest
 from fedeas.generators.base import Generator, Shape, checked_shape
 from fedeas.generators.custom import custom_content, load_custom
+from fedeas.generators.gaussian import GaussianGenerator
 from fedeas.generators.pools import HeldOutImages, SharedPool
 from fedeas.generators.settings import Form, GeneratorContext, GeneratorSettings
 
@@ -42,8 +43,6 @@ class Gaussian(fields.Gaussian, GeneratorSettings):
 
     def known_form(self) -> Form | None:
         """Classes and shape of a file."""
-        from fedeas.generators.gaussian import GaussianGenerator
-
         if not self.weights:
             return None
         made = GaussianGenerator.load(generator_weights(self.weights))
@@ -51,8 +50,6 @@ class Gaussian(fields.Gaussian, GeneratorSettings):
 
     def ready(self, context: GeneratorContext) -> Generator:
         """Fit it to the official training part, or load it if it fits the dataset."""
-        from fedeas.generators.gaussian import GaussianGenerator
-
         if self.weights:
             self.seen(DatasetParts(context.dataset), context.protocol)
             return self._loaded(context.dataset, context.classes, context.shape)
@@ -60,8 +57,6 @@ class Gaussian(fields.Gaussian, GeneratorSettings):
         return GaussianGenerator.fit(*data, self.components, self.shrinkage, dataset=context.dataset, basis=self.basis)
 
     def _loaded(self, dataset: str, classes: tuple[str, ...], shape: Shape) -> Generator:
-        from fedeas.generators.gaussian import GaussianGenerator
-
         made = GaussianGenerator.load(generator_weights(self.weights))
         form, wanted = _form(made.num_classes, made.shape), _form(len(classes), shape)
         if form != wanted or made.class_names not in (None, classes):

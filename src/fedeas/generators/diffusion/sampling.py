@@ -75,7 +75,7 @@ class DiffusionGenerator:
             raise InputError(f"guidance must be 0 or more, not {self.guidance}")
         if self.batch_size < 1:
             raise InputError(f"batch_size must be 1 or more, not {self.batch_size}")
-        solver(self.solver, weights.network, self.steps)  # refuses more steps than it has levels
+        scheduler_for(self.solver, weights.network, self.steps)  # refuses more steps than it has levels
 
     @property
     def num_classes(self) -> int:
@@ -116,7 +116,7 @@ class DiffusionGenerator:
         labels, index = np.pad(labels, padding), np.pad(index, padding)
         noise = DeviceNoise(labels, index, math.prod(self.shape), self.device)
         classes = torch.from_numpy(labels).to(self.device)
-        scheduler = solver(self.solver, self.weights.network, self.steps)
+        scheduler = scheduler_for(self.solver, self.weights.network, self.steps)
         sample = noise.piece(0).view(-1, *self.shape)
         levels = scheduler.timesteps.to(self.device)[:, None].expand(-1, len(classes))  # one copy instead of many
         for number, level in enumerate(scheduler.timesteps):
@@ -173,7 +173,7 @@ class _ClippingSolver(DPMSolverMultistepScheduler):  # type: ignore[misc]
         return sample.clamp(-1, 1)
 
 
-def solver(name: str, network: Network, steps: int) -> Any:
+def scheduler_for(name: str, network: Network, steps: int) -> Any:
     """The scheduler of this name, set to `steps` steps; it clips predictions of the clean image to their range."""
     settings = network.scheduler_settings()
     scheduler: Any

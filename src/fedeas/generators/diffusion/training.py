@@ -48,8 +48,15 @@ def train(
     with locked(folder / LOCK, f"{folder}: another process is training here; wait for it, or choose another folder"):
         if (folder / STATE).exists():
             trainer.restore(folder / STATE)
-        keeper = _Keeper(trainer, folder, provenance or {}, on_save)
+        weights, saved = trainer.averaged(**provenance or {}), time.monotonic()
         start, before, stretch = time.monotonic(), trainer.seconds, 1
+
+        def save() -> None:
+            trainer.save(folder / STATE)
+            weights.save(folder / GENERATOR)
+            if on_save is not None:
+                on_save(weights)
+
         try:
             while trainer.update_number < trainer.updates and time.monotonic() - start < 60 * minutes:
                 begun, seen = time.monotonic(), trainer.images_seen
@@ -61,46 +68,21 @@ def train(
                 spent = time.monotonic() - begun
                 stretch = max(1, min(2 * stretch, round(2 * count / spent)))
                 trainer.seconds = before + time.monotonic() - start
-                reached, speed = (trainer.update_number, trainer.updates), (trainer.images_seen - seen) / spent
-                progress = Progress(*reached, trainer.images_seen, loss, speed, trainer.seconds)
-                keeper.take(progress)
+                update, latest = trainer.update_number, trainer.averaged(**provenance or {})
+                if not (math.isfinite(loss) and latest.finite):
+                    weights.save(folder / GENERATOR)
+                    found = f"the loss is {loss}" + ("" if latest.finite else ", the weights are not finite")
+                    kept = f"The weights of update {weights.provenance['updates']} are in {folder / GENERATOR}"
+                    raise RunError(f"update {update}: {found}; lower the learning rate. {kept}")
+                weights = latest
                 if on_look is not None:
-                    on_look(progress)
-                if time.monotonic() - keeper.saved > SAVE_SECONDS:
-                    keeper.save()
+                    speed = (trainer.images_seen - seen) / spent
+                    on_look(Progress(update, trainer.updates, trainer.images_seen, loss, speed, trainer.seconds))
+                if time.monotonic() - saved > SAVE_SECONDS:
+                    save()
+                    saved = time.monotonic()
         except KeyboardInterrupt:
-            keeper.save()
+            save()
             raise
-        keeper.save()
-    return keeper.weights
-
-
-class _Keeper:
-    """Holds the last averaged weights that were finite, and saves them and the training's state in a folder."""
-
-    def __init__(
-        self, trainer: Trainer, folder: Path, provenance: dict[str, Any], on_save: Callable[[Weights], None] | None
-    ) -> None:
-        self.trainer, self.folder, self.provenance, self.on_save = trainer, folder, provenance, on_save
-        self.weights = trainer.averaged(**provenance)
-        self.saved = time.monotonic()
-
-    def take(self, progress: Progress) -> None:
-        """Take the current weights; an error if they or the loss are not finite."""
-        latest = self.trainer.averaged(**self.provenance)
-        if math.isfinite(progress.loss) and latest.finite:
-            self.weights = latest
-            return
-        file, good = self.folder / GENERATOR, self.weights.provenance["updates"]
-        self.weights.save(file)
-        found = f"the loss is {progress.loss}" + ("" if latest.finite else ", the weights are not finite")
-        message = f"update {progress.update}: {found}; lower the learning rate"
-        raise RunError(f"{message}. The weights of update {good} are in {file}")
-
-    def save(self) -> None:
-        """Save state and weights."""
-        self.trainer.save(self.folder / STATE)
-        self.weights.save(self.folder / GENERATOR)
-        if self.on_save is not None:
-            self.on_save(self.weights)
-        self.saved = time.monotonic()
+        save()
+    return weights

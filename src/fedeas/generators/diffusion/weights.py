@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
@@ -17,7 +16,7 @@ from fedeas.core.files import PathLike
 from fedeas.core.provenance import Seen, seen_in
 from fedeas.core.tensor_files import described, read_tensors, write_tensors
 from fedeas.core.weight_files import SUFFIX, generator_weights
-from fedeas.generators.base import Shape
+from fedeas.generators.base import Shape, fingerprint_of
 from fedeas.generators.diffusion.presets import Network, Preset
 
 FORMAT = "fedeas-diffusion-1"
@@ -47,11 +46,7 @@ class Weights:
         """SHA-256 of network, tensors and training data."""
         seen = {key: self.provenance.get(key) for key in ("dataset", "protocol", "data")}
         content = [FORMAT, asdict(self.network), self.shape, self.num_classes, seen]
-        digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode())
-        for name, tensor in sorted(self.tensors.items()):
-            digest.update(f"{name} {tuple(tensor.shape)}".encode())
-            digest.update(tensor.contiguous().numpy().tobytes())
-        return digest.hexdigest()
+        return fingerprint_of(content, {name: tensor.numpy() for name, tensor in sorted(self.tensors.items())})
 
     @property
     def seen(self) -> Seen:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Sequence
 from contextlib import suppress
@@ -23,7 +22,7 @@ from fedeas.core.files import PathLike
 from fedeas.core.locks import locked
 from fedeas.core.provenance import NOT_KNOWN, Seen, seen_in
 from fedeas.core.tensor_files import read_tensors, write_tensors
-from fedeas.generators.base import Images, Shape, checked_address, checked_training, shape_of
+from fedeas.generators.base import Images, Shape, checked_address, checked_training, fingerprint_of, shape_of
 from fedeas.models.build import Model, build_model, suited_to
 
 Device = torch.device | str
@@ -57,16 +56,6 @@ RECIPES = {
     "small-cnn": Recipe(epochs=50, batch_size=64, peak_rate=0.05),
 }
 """Recipes by model: 15 passes over CIFAR-10 for a ResNet-18, 50 over scikit-learn's digits for a small network."""
-
-
-def recipe_for(architecture: str, epochs: int | None) -> Recipe:
-    """The recipe of a model, with this number of epochs if given."""
-    recipe = RECIPES[architecture]
-    if epochs is None:
-        return recipe
-    if epochs < 1:
-        raise InputError(f"epochs must be 1 or more, not {epochs}")
-    return replace(recipe, epochs=epochs)
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,7 +108,9 @@ class Classifier:
         classes = checked_training(images, labels, num_classes, names)
         shape = shape_of(images)
         architecture = architecture or suited_to(shape)
-        recipe = recipe_for(architecture, epochs)
+        recipe = RECIPES[architecture] if epochs is None else replace(RECIPES[architecture], epochs=epochs)
+        if recipe.epochs < 1:
+            raise InputError(f"epochs must be 1 or more, not {epochs}")
         mean, std = _moments(images)
         model = build_model(architecture, shape, num_classes, seed=seed).to(device)
         classifier = cls(model, architecture, shape, num_classes, mean, std, names, seen=seen)
@@ -136,11 +127,8 @@ class Classifier:
     def fingerprint(self) -> str:
         """SHA-256 of weights and settings; names of classes and the measured accuracy do not count."""
         settings = [FORMAT, self.architecture, self.shape, self.num_classes, self.mean, self.std]
-        digest = hashlib.sha256(json.dumps(settings).encode())
-        for name, tensor in self.model.state_dict().items():
-            digest.update(f"{name} {tuple(tensor.shape)}".encode())
-            digest.update(tensor.cpu().contiguous().numpy().tobytes())
-        return digest.hexdigest()
+        tensors = self.model.state_dict()
+        return fingerprint_of(settings, {name: tensor.cpu().numpy() for name, tensor in tensors.items()})
 
     def predict(self, images: Images) -> IntArray:
         """The class it sees in each image."""
@@ -240,7 +228,7 @@ def kept_classifier(
     train = partial(Classifier.train, images, labels, num_classes, device=device)
     if bank is None:
         return train()
-    recipe = asdict(recipe_for(suited_to(shape_of(images)), None))
+    recipe = asdict(RECIPES[suited_to(shape_of(images))])
     about = [FORMAT, digest_of_arrays([images, labels]), num_classes, torch.device(device).type, recipe]
     path = bank / "classifiers" / f"{json_digest(about)[:16]}.safetensors"
     with locked(path.with_suffix(".lock")):  # another process may be training it
