@@ -16,7 +16,7 @@ from fedeas.core.arrays import IntArray
 from fedeas.core.digests import json_digest
 from fedeas.core.errors import InputError
 from fedeas.core.own_code import code, failed, find, in_one_line, sources
-from fedeas.generators.base import Generator, Images, checked_address
+from fedeas.generators.base import Generator, Images, checked_address, checked_shape
 
 FORMAT = "fedeas-custom-1"
 """Names what the fingerprint is made of; part of it."""
@@ -141,8 +141,7 @@ def load_custom(spec: str, num_classes: int, shape: tuple[int, int, int]) -> Gen
     spec = spec.strip()
     module, named = find(spec, "generator")
     thing = _made(named, spec)
-    channels, height, width = map(int, shape)
-    return Custom(spec, num_classes, (channels, height, width), thing, sources(spec, module, named, thing))
+    return Custom(spec, num_classes, checked_shape(shape), thing, sources(spec, module, named, thing))
 
 
 def wrap_callable(thing: Any, num_classes: int, shape: tuple[int, int, int]) -> Custom:

@@ -278,21 +278,14 @@ class Shared(WrapperSettings, fields.Shared):
 
 
 @dataclass(frozen=True)
-class Federated(WrapperSettings, fields.Federated):
+class Federated(fields.Federated, GeneratorSettings):
     """Makes a `DiffusionGenerator` or a `GaussianGenerator` from the weights that a run's clients have trained."""
 
-    @property
-    def is_fitted(self) -> bool:
-        """It is not: the images stay with the clients."""
-        return False
+    of: Annotated[GeneratorSettings, fields.GENERATOR] = Diffusion()
 
     def needs_data(self) -> str:
         """It needs the clients of a run."""
         return "federated trains with the clients of a run; give the weights of `fedeas generator train --federated`"
-
-    def known_form(self) -> Form | None:
-        """It makes what the clients have."""
-        return None
 
     def ready(self, context: GeneratorContext) -> Generator:
         """Load what the clients have trained, from a start that `seen` has checked."""
@@ -316,10 +309,6 @@ class Federated(WrapperSettings, fields.Federated):
     def seen(self, data: DatasetParts, protocol: str = "clean") -> Answer:
         """Whether the start has seen images of the run's clients or test part, under any protocol."""
         return check_start(self.start, data, self.allow_seen) if self.start else Answer.CLEAN
-
-    def unknown(self, dataset: str, protocol: str = "clean") -> tuple[str, ...]:
-        """Which images the start has seen, if its file does not say."""
-        return GeneratorSettings.unknown(self, dataset, protocol)
 
     def check_fits(self, dataset: str, classes: tuple[str, ...], shape: Shape) -> None:
         """Refuse a start for images of another shape."""

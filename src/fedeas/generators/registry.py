@@ -37,7 +37,7 @@ def parse_generator(text: str) -> GeneratorSettings:
     """The settings that a spec describes.
 
     >>> parse_generator("gaussian(components=16)")
-    Gaussian(components=16, shrinkage=0.1, weights='')
+    Gaussian(components=16, shrinkage=0.1, weights='', basis='pca')
     """
     return read_generator(text, GENERATORS, Python)
 
@@ -49,7 +49,7 @@ def federated_in(text: str) -> Federated | None:
     9
     """
     settings = parse_generator(text)
-    while isinstance(settings, WrapperSettings) and not isinstance(settings, Federated):
+    while isinstance(settings, WrapperSettings):
         settings = settings.of
     return settings if isinstance(settings, Federated) else None
 

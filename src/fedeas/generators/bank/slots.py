@@ -27,7 +27,7 @@ from fedeas.core.errors import InputError, RunError
 from fedeas.core.files import UNUSABLE, written_whole
 from fedeas.core.locks import locked
 from fedeas.generators.bank.addresses import Address, Addresses, stretches
-from fedeas.generators.base import CLIENT_BITS, Generator, described, number_of
+from fedeas.generators.base import CLIENT_BITS, Generator, checked_shape, described, number_of
 
 FORMAT = "fedeas-bank-1"
 HEADER = "generator.json"
@@ -62,8 +62,7 @@ class Header:
     @classmethod
     def of(cls, generator: Generator) -> Header:
         """The header of a generator; its fingerprint must be usable as a folder name."""
-        channels, height, width = map(int, generator.shape)
-        shape = channels, height, width
+        shape = checked_shape(generator.shape)
         header = cls(generator.fingerprint, int(generator.num_classes), shape, described(generator))
         if not HEX.fullmatch(header.fingerprint) or len(header.fingerprint) < NAME_LENGTH:
             raise InputError(f"fingerprint {header.fingerprint!r} is not made of {NAME_LENGTH} or more digits 0-9, a-f")

@@ -29,6 +29,9 @@ Device = torch.device | str
 
 FORMAT = "fedeas-classifier-1"
 
+DESCRIBED = ("architecture", "shape", "num_classes", "mean", "std", "class_names", "test_accuracy")
+"""The fields that a file keeps beside the weights."""
+
 MOMENT_BLOCK = 4096  # images at a time
 
 
@@ -175,16 +178,7 @@ class Classifier:
 
     def save(self, path: PathLike) -> None:
         """Write one ``.safetensors`` file, whole or not at all."""
-        about = {
-            "architecture": self.architecture,
-            "shape": self.shape,
-            "num_classes": self.num_classes,
-            "mean": self.mean,
-            "std": self.std,
-            "class_names": self.class_names,
-            "test_accuracy": self.test_accuracy,
-            "seen": self.seen.record,
-        }
+        about = {name: getattr(self, name) for name in DESCRIBED} | {"seen": self.seen.record}
         tensors = {name: tensor.cpu().contiguous() for name, tensor in self.model.state_dict().items()}
         write_tensors(path, tensors, {"format": FORMAT, "about": json.dumps(about)})
 
@@ -196,21 +190,11 @@ class Classifier:
             if settings.get("format") != FORMAT:
                 raise ValueError(f"its format is {settings.get('format')!r}, not {FORMAT!r}")
             about = json.loads(settings["about"])
-            channels, height, width = about["shape"]
-            model = build_model(about["architecture"], (channels, height, width), about["num_classes"], seed=0)
+            values = {name: tuple(own) if isinstance(own := about[name], list) else own for name in DESCRIBED}
+            model = build_model(values["architecture"], values["shape"], values["num_classes"], seed=0)
             model.load_state_dict(tensors)
             model.eval().requires_grad_(False).to(device)
-            return cls(
-                model,
-                about["architecture"],
-                (channels, height, width),
-                about["num_classes"],
-                tuple(about["mean"]),
-                tuple(about["std"]),
-                None if about["class_names"] is None else tuple(about["class_names"]),
-                about["test_accuracy"],
-                seen_in(about),
-            )
+            return cls(model, **values, seen=seen_in(about))
         except InputError as error:
             raise InputError(f"{error}; train it again") from None
         except (KeyError, TypeError, ValueError, RuntimeError) as error:
