@@ -72,8 +72,7 @@ class Custom:
         `fingerprint` attribute then, text that changes when its images do.
         """
         content = code(self.spec, self.thing, self.sources)
-        determining = [FORMAT, self.spec, self.num_classes, self.shape, content]
-        return json_digest(determining)
+        return json_digest([FORMAT, self.spec, self.num_classes, self.shape, content])
 
     def sample(self, labels: ArrayLike, index: ArrayLike) -> Images:
         """The images of these addresses, as the function gives them."""
@@ -161,8 +160,7 @@ def custom_content(spec: str) -> str:
     module, named = find(spec, "generator")
     own = isinstance(getattr(named, "fingerprint", None), str)
     thing = named if own else _made(named, spec)
-    content = code(spec, thing, sources(spec, module, named, thing))
-    return json_digest([FORMAT, content])
+    return json_digest([FORMAT, code(spec, thing, sources(spec, module, named, thing))])
 
 
 def _made(thing: Any, spec: str) -> Any:

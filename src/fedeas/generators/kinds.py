@@ -337,10 +337,7 @@ class Federated(fields.Federated, GeneratorSettings):
 class HeldOut(fields.HeldOut, GeneratorSettings):
     """Makes `HeldOutImages`."""
 
-    @property
-    def is_fitted(self) -> bool:
-        """It consists of the run's images."""
-        return True
+    is_fitted = True  # it consists of the run's images
 
     def needs_data(self) -> str:
         """It needs a run's images."""

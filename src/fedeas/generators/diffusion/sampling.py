@@ -90,8 +90,7 @@ class DiffusionGenerator:
     @cached_property
     def fingerprint(self) -> str:
         """SHA-256 of weights, sampler and precision."""
-        content = [self.weights.fingerprint, self.solver, self.steps, self.guidance, self.precision]
-        return json_digest(content)
+        return json_digest([self.weights.fingerprint, self.solver, self.steps, self.guidance, self.precision])
 
     @property
     def description(self) -> str:
