@@ -20,7 +20,7 @@ from fedeas.core.errors import InputError
 from fedeas.generators.base import address_noise, image_index
 from fedeas.generators.diffusion.noise import DeviceNoise
 from fedeas.generators.diffusion.presets import Network
-from fedeas.generators.diffusion.sampling import DiffusionGenerator, solver
+from fedeas.generators.diffusion.sampling import DiffusionGenerator, scheduler_for
 from fedeas.generators.diffusion.weights import Weights, half
 
 # diffusers makes an array of a tensor in a way that numpy 2 wants otherwise; only tests make errors of such warnings.
@@ -87,7 +87,7 @@ def test_the_batch_size_changes_pixels_by_one_grey_level_at_most(name):
 def test_an_ancestral_step_equals_ddpms(target, schedule, steps):
     network = replace(TINY, schedule=schedule, target=target)
     generator = DiffusionGenerator(weights_of(network), solver="ddpm", steps=steps)
-    ours = solver("ddpm", network, steps)
+    ours = scheduler_for("ddpm", network, steps)
     ddpm = DDPMScheduler(**network.scheduler_settings(), variance_type="fixed_small", clip_sample=True)
     ddpm.set_timesteps(steps)
     assert torch.equal(ours.timesteps, ddpm.timesteps)
@@ -122,14 +122,14 @@ def test_ancestral_steps_take_fresh_noise_of_the_address():
 @given(data=st.data())
 def test_a_step_is_one_evaluation_of_the_network(schedule, name, most, data):
     steps = data.draw(st.integers(1, most))
-    assert len(solver(name, replace(TINY, schedule=schedule), steps).timesteps.unique()) == steps
+    assert len(scheduler_for(name, replace(TINY, schedule=schedule), steps).timesteps.unique()) == steps
 
 
 @pytest.mark.parametrize("schedule", ["linear", "cosine"])
 @settings(max_examples=15)
 @given(steps=st.integers(2, 30))
 def test_dpm_snr_spaces_its_levels_evenly_in_the_log_of_signal_to_noise(schedule, steps):
-    found = solver("dpm-snr", replace(TINY, schedule=schedule), steps)
+    found = scheduler_for("dpm-snr", replace(TINY, schedule=schedule), steps)
     levels, log_snr = found.timesteps, found.lambda_t
     wanted = torch.linspace(max(log_snr[-1].item(), -5.1), log_snr[0].item(), steps)
     others = (log_snr[:, None] - wanted).abs().amin(dim=0)

@@ -276,7 +276,7 @@ def test_numbers_that_are_not_finite_are_an_error(folder):
         ({"size": 36}, "size must be a multiple of 8, not 36"),
         ({"steps": 0}, "steps and batch_size must be at least 1, not 0 and 4"),
         ({"guidance": -1}, "guidance must be 0 or more, not -1"),
-        ({"precision": "fp8"}, "precision must be auto, fp32, bf16, fp16, not 'fp8'"),
+        ({"precision": "fp8"}, "precision must be one of auto, fp32, bf16, fp16, not 'fp8'"),
     ],
 )
 def test_settings_that_cannot_be_used_are_refused(folder, settings, message):

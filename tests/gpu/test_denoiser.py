@@ -13,7 +13,7 @@ from torch import nn
 from torch.nn import functional
 
 from fedeas.generators.diffusion.presets import Network
-from fedeas.generators.diffusion.sampling import solver
+from fedeas.generators.diffusion.sampling import scheduler_for
 from fedeas.gpu.denoiser import FusedNetwork, _padded_outputs, _with_bias_as_channel, _with_ones
 from fedeas.gpu.denoiser import doubling_weights as quarters_of
 
@@ -61,7 +61,7 @@ def test_padded_channels_change_no_convolution():
 @pytest.mark.parametrize("target", ["epsilon", "v_prediction"])
 def test_clipping_gives_the_bits_of_diffusers_thresholding(target):
     network = Network((8, 16), layers=1, attention=(False, False), groups=4, target=target)
-    ours = solver("dpm", network, 6)
+    ours = scheduler_for("dpm", network, 6)
     theirs = DPMSolverMultistepScheduler.from_config(ours.config)
     theirs.set_timesteps(6)
     sample = torch.randn(4, 3, 8, 8, generator=torch.Generator().manual_seed(0))

@@ -6,8 +6,10 @@ needs only its own number to find its images.
 
 from __future__ import annotations
 
+import hashlib
+import json
 import operator
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import cache
 from statistics import NormalDist
@@ -99,6 +101,15 @@ class GeneratorWrapper(Generic[Wrapped]):
 def described(generator: Generator) -> str:
     """One line about a generator: its `description` if it has one, else the name of its class."""
     return str(getattr(generator, "description", "")) or type(generator).__name__
+
+
+def fingerprint_of(settings: object, arrays: Mapping[str, NDArray[Any]]) -> str:
+    """SHA-256 of settings, as JSON, and of arrays with their names and shapes."""
+    digest = hashlib.sha256(json.dumps(settings, sort_keys=True).encode())
+    for name, array in arrays.items():
+        digest.update(f"{name} {array.shape}".encode())
+        digest.update(array.tobytes())
+    return digest.hexdigest()
 
 
 def shape_of(images: Images) -> Shape:

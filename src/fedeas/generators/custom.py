@@ -16,7 +16,7 @@ from fedeas.core.arrays import IntArray
 from fedeas.core.digests import json_digest
 from fedeas.core.errors import InputError
 from fedeas.core.own_code import code, failed, find, in_one_line, sources
-from fedeas.generators.base import Generator, Images, checked_address
+from fedeas.generators.base import Generator, Images, checked_address, checked_shape
 
 FORMAT = "fedeas-custom-1"
 """Names what the fingerprint is made of; part of it."""
@@ -72,8 +72,7 @@ class Custom:
         `fingerprint` attribute then, text that changes when its images do.
         """
         content = code(self.spec, self.thing, self.sources)
-        determining = [FORMAT, self.spec, self.num_classes, self.shape, content]
-        return json_digest(determining)
+        return json_digest([FORMAT, self.spec, self.num_classes, self.shape, content])
 
     def sample(self, labels: ArrayLike, index: ArrayLike) -> Images:
         """The images of these addresses, as the function gives them."""
@@ -93,23 +92,19 @@ class Custom:
         images = np.empty((labels.size, *self.shape), dtype=np.uint8)
         for start in range(0, labels.size, self.batch_size):
             rows = slice(start, start + self.batch_size)
-            images[rows] = self._answer(labels[rows].copy(), index[rows].copy())
-        return images
-
-    def _answer(self, labels: IntArray, index: IntArray) -> Images:
-        wanted = (labels.size, *self.shape)
-        try:
-            given = self._function(labels, index)
-        except Exception as error:
-            raise failed(self.spec, error) from error
-        try:
-            images = np.asarray(given)
-        except Exception as error:  # ragged lists, tensors on a GPU and whatever else is no array
-            raise InputError(
-                f"{self.spec} must give uint8 {wanted}; its answer is no array ({in_one_line(error)})"
-            ) from error
-        if images.dtype != np.uint8 or images.shape != wanted:
-            raise InputError(f"{self.spec} must give uint8 {wanted}, not {images.dtype} {images.shape}")
+            wanted = images[rows].shape
+            try:
+                given = self._function(labels[rows].copy(), index[rows].copy())
+            except Exception as error:
+                raise failed(self.spec, error) from error
+            try:
+                made = np.asarray(given)
+            except Exception as error:  # ragged lists, tensors on a GPU and whatever else is no array
+                found = f"its answer is no array ({in_one_line(error)})"
+                raise InputError(f"{self.spec} must give uint8 {wanted}; {found}") from error
+            if made.dtype != np.uint8 or made.shape != wanted:
+                raise InputError(f"{self.spec} must give uint8 {wanted}, not {made.dtype} {made.shape}")
+            images[rows] = made
         return images
 
     def _try(self, labels: IntArray, index: IntArray) -> None:
@@ -145,8 +140,7 @@ def load_custom(spec: str, num_classes: int, shape: tuple[int, int, int]) -> Gen
     spec = spec.strip()
     module, named = find(spec, "generator")
     thing = _made(named, spec)
-    channels, height, width = map(int, shape)
-    return Custom(spec, num_classes, (channels, height, width), thing, sources(spec, module, named, thing))
+    return Custom(spec, num_classes, checked_shape(shape), thing, sources(spec, module, named, thing))
 
 
 def wrap_callable(thing: Any, num_classes: int, shape: tuple[int, int, int]) -> Custom:
@@ -166,8 +160,7 @@ def custom_content(spec: str) -> str:
     module, named = find(spec, "generator")
     own = isinstance(getattr(named, "fingerprint", None), str)
     thing = named if own else _made(named, spec)
-    content = code(spec, thing, sources(spec, module, named, thing))
-    return json_digest([FORMAT, content])
+    return json_digest([FORMAT, code(spec, thing, sources(spec, module, named, thing))])
 
 
 def _made(thing: Any, spec: str) -> Any:

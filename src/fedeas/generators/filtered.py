@@ -7,7 +7,6 @@ classifier agrees. So it is still a function of its address, whatever is drawn t
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -64,7 +63,7 @@ class Filtered(GeneratorWrapper[Generator]):
     """
 
     def __init__(self, generator: Generator, classifier: Classifier) -> None:
-        _check(generator, classifier)
+        check_same_images(generator, classifier)
         super().__init__(generator)
         self.classifier = classifier
         self._streams: dict[Address, _Stream] = {}
@@ -107,27 +106,21 @@ class Filtered(GeneratorWrapper[Generator]):
             wanted[stream] = max(wanted.get(stream, 0), number_of(number) + 1)
         room = len(requests) + 2 * self.batch_size
         while short := {stream: count for stream, count in wanted.items() if len(stream.agreed) < count}:
-            draws = [(stream, self._draws(stream, count)) for stream, count in short.items()]
-            for streams, index in self._batches(draws):
-                self._judge(streams, index)
+            streams: list[_Stream] = []  # of each raw image; those of a stream come in order, so that they are counted
+            indices: list[IntArray] = []
+            for stream, count in short.items():
+                missing = count - len(stream.agreed)
+                rate = float((self._agreed[stream.label] + 1) / (self._judged[stream.label] + 1))
+                likely = (missing + 2 * math.sqrt(missing * (1 - rate))) / rate  # two standard deviations more
+                draws = min(math.ceil(likely), missing * LIMIT)
+                streams += [stream] * draws
+                indices.append(image_index(stream.client, draws, start=stream.judged))
+            index, start = np.concatenate(indices), 0
+            while start < len(streams):
+                stop = start + self.batch_size  # read each time: a generator that runs out of memory lowers it
+                self._judge(streams[start:stop], index[start:stop])
                 self._forget_beyond(room)
-
-    def _draws(self, stream: _Stream, count: int) -> int:
-        """How many raw images to draw, by the class's agreement so far plus two standard deviations."""
-        missing = count - len(stream.agreed)
-        rate = float((self._agreed[stream.label] + 1) / (self._judged[stream.label] + 1))
-        likely = (missing + 2 * math.sqrt(missing * (1 - rate))) / rate
-        return min(math.ceil(likely), missing * LIMIT)
-
-    def _batches(self, draws: list[tuple[_Stream, int]]) -> Iterator[tuple[list[_Stream], IntArray]]:
-        """Stream and index of each raw image to draw; those of a stream come in order, so that they can be counted."""
-        streams = [stream for stream, count in draws for _ in range(count)]
-        index = np.concatenate([image_index(each.client, count, start=each.judged) for each, count in draws])
-        start = 0
-        while start < len(streams):
-            stop = start + self.batch_size  # read each time: a generator that runs out of memory lowers it
-            yield streams[start:stop], index[start:stop]
-            start = stop
+                start = stop
 
     def _judge(self, streams: list[_Stream], index: IntArray) -> None:
         labels = np.array([stream.label for stream in streams])
@@ -140,10 +133,8 @@ class Filtered(GeneratorWrapper[Generator]):
                 self._unused[stream.label, number] = image.copy()
         self._judged += np.bincount(labels, minlength=self.num_classes)
         self._agreed += np.bincount(labels[agrees], minlength=self.num_classes)
-        self._give_up_hopeless(np.unique(labels))
-
-    def _give_up_hopeless(self, labels: IntArray) -> None:
-        for label, judged, agreed in zip(labels, self._judged[labels], self._agreed[labels], strict=True):
+        for label in np.unique(labels):
+            judged, agreed = self._judged[label], self._agreed[label]
             if judged >= PATIENCE * LIMIT and judged > LIMIT * agreed:
                 raise RunError(
                     f"class {label}: the classifier agrees with {agreed:,} of {judged:,} generated images, fewer than "
@@ -165,7 +156,8 @@ class Filtered(GeneratorWrapper[Generator]):
             del self._unused[address]
 
 
-def _check(generator: Generator, classifier: Classifier) -> None:
+def check_same_images(generator: Generator, classifier: Classifier) -> None:
+    """Refuse a classifier of other classes or of images of another shape."""
     if classifier.num_classes != generator.num_classes:
         ours, theirs = generator.num_classes, classifier.num_classes
         raise InputError(f"the generator has {ours} classes, the classifier {theirs}; they are of different datasets")

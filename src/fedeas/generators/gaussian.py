@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 from collections.abc import Sequence
@@ -13,12 +12,21 @@ from typing import ClassVar, Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fedeas.core.arrays import FloatArray, IntArray, for_row_blocks, frozen
+from fedeas.core.arrays import FloatArray, IntArray, for_row_blocks, frozen, row_blocks
 from fedeas.core.errors import InputError
 from fedeas.core.files import PathLike
 from fedeas.core.provenance import NOT_KNOWN, Seen, seen_in
 from fedeas.core.tensor_files import read_tensors, write_tensors
-from fedeas.generators.base import Images, Shape, address_noise, check_full, checked_address, checked_training, shape_of
+from fedeas.generators.base import (
+    Images,
+    Shape,
+    address_noise,
+    check_full,
+    checked_address,
+    checked_training,
+    fingerprint_of,
+    shape_of,
+)
 from fedeas.generators.class_sums import BASIS_STEPS, CENTRE, SCORE_STEPS, class_sums, cosine_basis, moments_of
 
 FORMAT = "fedeas-gaussian-1"
@@ -94,7 +102,14 @@ class GaussianGenerator:
             sums = class_sums(images, classes, num_classes, components)
             return replace(cls.of_sums(sums, shape_of(images), components, shrinkage, names), dataset=dataset)
         mean, directions = _principal_components(rows, components)
-        class_means, covariances = _class_moments(_projected(rows, mean, directions), classes, num_classes, shrinkage)
+        blocks = row_blocks(len(rows), 1, FIT_BLOCK)
+        scores = np.concatenate([(rows[block] - mean) @ directions.T for block in blocks])
+        members = [scores[classes == label] for label in range(num_classes)]
+        class_means = np.stack([own.mean(axis=0) for own in members])
+        scatters = np.stack(
+            [(own - middle).T @ (own - middle) for own, middle in zip(members, class_means, strict=True)]
+        )
+        covariances = _shrunk(scatters, np.array([len(own) for own in members]), shrinkage)
         return cls(
             shape_of(images),
             _in_steps(mean, SCORE_STEPS),
@@ -141,11 +156,8 @@ class GaussianGenerator:
     @cached_property
     def fingerprint(self) -> str:
         """SHA-256 of sampler, settings and arrays; names of classes and dataset do not count."""
-        digest = hashlib.sha256(json.dumps([FORMAT, self.shape, self.components, self.shrinkage]).encode())
-        for name, array in self._tensors().items():
-            digest.update(f"{name} {array.shape}".encode())
-            digest.update(array.astype("<f8", copy=False).tobytes())
-        return digest.hexdigest()
+        settings = [FORMAT, self.shape, self.components, self.shrinkage]
+        return fingerprint_of(settings, {name: own.astype("<f8", copy=False) for name, own in self._tensors().items()})
 
     def sample(self, labels: ArrayLike, index: ArrayLike) -> Images:
         """The images of these addresses; each depends on its own address alone, whatever the batch."""
@@ -205,29 +217,14 @@ class GaussianGenerator:
 def _principal_components(rows: Images, components: int) -> tuple[FloatArray, FloatArray]:
     """Mean and basis from exact sums of whole numbers, so that the order of the images does not matter."""
     total, squares = np.zeros(rows.shape[1]), np.zeros((rows.shape[1], rows.shape[1]))
-    for start in range(0, len(rows), FIT_BLOCK):
-        block = rows[start : start + FIT_BLOCK].astype(np.float64)
-        total += block.sum(axis=0)
-        squares += block.T @ block
+    for block in row_blocks(len(rows), 1, FIT_BLOCK):
+        pixels = rows[block].astype(np.float64)
+        total += pixels.sum(axis=0)
+        squares += pixels.T @ pixels
     mean = total / len(rows)
     basis = np.linalg.eigh(squares / len(rows) - np.outer(mean, mean))[1].T[::-1][:components]
     largest = np.take_along_axis(basis, np.abs(basis).argmax(axis=1)[:, None], axis=1)
     return mean, basis * np.sign(largest)  # LAPACK may return either sign
-
-
-def _projected(rows: Images, mean: FloatArray, basis: FloatArray) -> FloatArray:
-    starts = range(0, len(rows), FIT_BLOCK)
-    return np.concatenate([(rows[start : start + FIT_BLOCK] - mean) @ basis.T for start in starts])
-
-
-def _class_moments(
-    scores: FloatArray, classes: IntArray, num_classes: int, shrinkage: float
-) -> tuple[FloatArray, FloatArray]:
-    """Means and shrunk covariances."""
-    members = [scores[classes == label] for label in range(num_classes)]
-    means = np.stack([own.mean(axis=0) for own in members])
-    scatters = np.stack([(own - mean).T @ (own - mean) for own, mean in zip(members, means, strict=True)])
-    return means, _shrunk(scatters, np.array([len(own) for own in members]), shrinkage)
 
 
 def _shrunk(scatters: FloatArray, counts: IntArray, shrinkage: float) -> FloatArray:

@@ -16,6 +16,7 @@ from fedeas.core.sentences import first_of
 from fedeas.core.weight_files import description, folder_digest, generator_weights, name_of_dataset, weights_digest
 from fedeas.generators.base import Generator, Shape, checked_shape
 from fedeas.generators.custom import custom_content, load_custom
+from fedeas.generators.gaussian import GaussianGenerator
 from fedeas.generators.pools import HeldOutImages, SharedPool
 from fedeas.generators.settings import Form, GeneratorContext, GeneratorSettings
 
@@ -42,8 +43,6 @@ class Gaussian(fields.Gaussian, GeneratorSettings):
 
     def known_form(self) -> Form | None:
         """Classes and shape of a file."""
-        from fedeas.generators.gaussian import GaussianGenerator
-
         if not self.weights:
             return None
         made = GaussianGenerator.load(generator_weights(self.weights))
@@ -51,8 +50,6 @@ class Gaussian(fields.Gaussian, GeneratorSettings):
 
     def ready(self, context: GeneratorContext) -> Generator:
         """Fit it to the official training part, or load it if it fits the dataset."""
-        from fedeas.generators.gaussian import GaussianGenerator
-
         if self.weights:
             self.seen(DatasetParts(context.dataset), context.protocol)
             return self._loaded(context.dataset, context.classes, context.shape)
@@ -60,8 +57,6 @@ class Gaussian(fields.Gaussian, GeneratorSettings):
         return GaussianGenerator.fit(*data, self.components, self.shrinkage, dataset=context.dataset, basis=self.basis)
 
     def _loaded(self, dataset: str, classes: tuple[str, ...], shape: Shape) -> Generator:
-        from fedeas.generators.gaussian import GaussianGenerator
-
         made = GaussianGenerator.load(generator_weights(self.weights))
         form, wanted = _form(made.num_classes, made.shape), _form(len(classes), shape)
         if form != wanted or made.class_names not in (None, classes):
@@ -283,21 +278,14 @@ class Shared(WrapperSettings, fields.Shared):
 
 
 @dataclass(frozen=True)
-class Federated(WrapperSettings, fields.Federated):
+class Federated(fields.Federated, GeneratorSettings):
     """Makes a `DiffusionGenerator` or a `GaussianGenerator` from the weights that a run's clients have trained."""
 
-    @property
-    def is_fitted(self) -> bool:
-        """It is not: the images stay with the clients."""
-        return False
+    of: Annotated[GeneratorSettings, fields.GENERATOR] = Diffusion()
 
     def needs_data(self) -> str:
         """It needs the clients of a run."""
         return "federated trains with the clients of a run; give the weights of `fedeas generator train --federated`"
-
-    def known_form(self) -> Form | None:
-        """It makes what the clients have."""
-        return None
 
     def ready(self, context: GeneratorContext) -> Generator:
         """Load what the clients have trained, from a start that `seen` has checked."""
@@ -321,10 +309,6 @@ class Federated(WrapperSettings, fields.Federated):
     def seen(self, data: DatasetParts, protocol: str = "clean") -> Answer:
         """Whether the start has seen images of the run's clients or test part, under any protocol."""
         return check_start(self.start, data, self.allow_seen) if self.start else Answer.CLEAN
-
-    def unknown(self, dataset: str, protocol: str = "clean") -> tuple[str, ...]:
-        """Which images the start has seen, if its file does not say."""
-        return GeneratorSettings.unknown(self, dataset, protocol)
 
     def check_fits(self, dataset: str, classes: tuple[str, ...], shape: Shape) -> None:
         """Refuse a start for images of another shape."""
@@ -353,10 +337,7 @@ class Federated(WrapperSettings, fields.Federated):
 class HeldOut(fields.HeldOut, GeneratorSettings):
     """Makes `HeldOutImages`."""
 
-    @property
-    def is_fitted(self) -> bool:
-        """It consists of the run's images."""
-        return True
+    is_fitted = True  # it consists of the run's images
 
     def needs_data(self) -> str:
         """It needs a run's images."""

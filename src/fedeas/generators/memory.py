@@ -1,8 +1,8 @@
-"""Batches as large as memory allows: one that does not fit is halved and tried again."""
+"""Batches as large as memory allows, in which one that does not fit is halved and tried again; number formats."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 import numpy as np
@@ -10,9 +10,20 @@ import torch
 from numpy.typing import ArrayLike
 
 from fedeas.core.arrays import IntArray
+from fedeas.core.devices import available_precision
+from fedeas.core.errors import InputError
 from fedeas.generators.base import Generator, Images, checked_address
 
 Result = TypeVar("Result")
+
+
+def chosen_precision(name: str, device: torch.device, known: Sequence[str], on_gpu: str) -> str:
+    """The number format of this name; ``auto`` is that for GPUs on a GPU, and fp32 elsewhere."""
+    if name not in known:
+        raise InputError(f"precision must be one of {', '.join(known)}, not {name!r}")
+    if name == "auto":
+        return on_gpu if device.type == "cuda" else "fp32"
+    return available_precision(name, device)
 
 
 def as_memory_allows(work: Callable[[int], Result], size: int, go_on_with: Callable[[int], None]) -> Result:

@@ -135,15 +135,11 @@ class HeldOutImages:
         chosen = np.empty(classes.size, dtype=np.int64)
         for label, client in {*zip(classes.tolist(), client_of(numbers).tolist(), strict=True)}:
             asked = (classes == label) & (client_of(numbers) == client)
-            order, start = self._order(label, client)
-            chosen[asked] = order[(start + number_of(numbers[asked])) % order.size]
+            whose, start = (client, 0) if self._starts is None else (0, int(self._starts[client, label]))
+            members = self._members[label]
+            order = _shuffled(whose, label, members.size)
+            chosen[asked] = members[order[(start + number_of(numbers[asked])) % order.size]]
         return np.ascontiguousarray(self._images[chosen])
-
-    def _order(self, label: int, client: int) -> tuple[IntArray, int]:
-        """The images of a class, in the order in which a client takes them, and where in it the client starts."""
-        whose, start = (client, 0) if self._starts is None else (0, int(self._starts[client, label]))
-        members = self._members[label]
-        return members[_shuffled(whose, label, members.size)], start
 
 
 @lru_cache(maxsize=1 << 12)

@@ -49,7 +49,7 @@ def federated_in(text: str) -> Federated | None:
     9
     """
     settings = parse_generator(text)
-    while isinstance(settings, WrapperSettings) and not isinstance(settings, Federated):
+    while isinstance(settings, WrapperSettings):
         settings = settings.of
     return settings if isinstance(settings, Federated) else None
 

@@ -7,25 +7,26 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 
 from fedeas.core.arrays import IntArray
-from fedeas.core.devices import available_precision, chosen_device
+from fedeas.core.devices import chosen_device
 from fedeas.core.errors import InputError, RunError
 from fedeas.core.extras import extra_for
 from fedeas.core.log import log
 from fedeas.generators.base import address_noise, noise_keys
-from fedeas.generators.memory import in_batches
+from fedeas.generators.memory import chosen_precision, in_batches
 
 FORMAT = "fedeas-text-1"
 """Version of the sampler; part of the fingerprint."""
@@ -79,8 +80,19 @@ class TextToImage:
     def __post_init__(self) -> None:
         self.class_names = tuple(map(str, self.class_names))
         _check_prompts(self.template, self.class_names)
-        _check_pipeline(self.pipeline)
-        self._check_numbers()
+        missing = [part for part in ("unet", "vae", "scheduler") if getattr(self.pipeline, part, None) is None]
+        if missing:
+            kind = type(self.pipeline).__name__
+            raise InputError(f"a {kind} has no {' and no '.join(missing)}; use a model such as {SD_TURBO}")
+        step = max(SIZE_STEP, self.pipeline.vae_scale_factor)
+        if self.shape[0] not in (1, 3) or min(self.shape) < 1:
+            raise InputError(f"images must have 1 or 3 channels and at least one pixel, not shape {self.shape}")
+        if self.size < step or self.size % step:
+            raise InputError(f"size must be a multiple of {step}, not {self.size}")
+        if self.steps < 1 or self.batch_size < 1:
+            raise InputError(f"steps and batch_size must be at least 1, not {self.steps} and {self.batch_size}")
+        if not 0 <= self.guidance < float("inf"):
+            raise InputError(f"guidance must be 0 or more, not {self.guidance}")
         self.pipeline.set_progress_bar_config(disable=True)
 
     @classmethod
@@ -100,7 +112,8 @@ class TextToImage:
         CUDA if there is a GPU; the precision ``auto`` is fp16 on CUDA, else fp32.
         """
         _check_prompts(settings.get("template", TEMPLATE), tuple(class_names))  # before gigabytes are fetched
-        place, dtype = _device_and_dtype(device, precision)
+        place = chosen_device(str(device))
+        dtype = PRECISIONS[chosen_precision(precision, place, get_args(Precision), on_gpu="fp16")]
         pipeline = _load_pipeline(os.fspath(model), dtype).to(place)
         return cls(pipeline, class_names, shape, source=os.fspath(model), **settings)
 
@@ -162,36 +175,22 @@ class TextToImage:
 
     def _pictures(self, labels: IntArray, index: IntArray) -> torch.Tensor:
         """The pipeline's own images, float32 from 0 to 1, on the CPU."""
+        unet, side = self.pipeline.unet, self.size // self.pipeline.vae_scale_factor
+        shape = (unet.config.in_channels, side, side)
+        noise = torch.from_numpy(address_noise(labels, index, math.prod(shape))).reshape(-1, *shape)
         answer = self.pipeline(
             prompt=[self.prompts[label] for label in labels],
             height=self.size,
             width=self.size,
             num_inference_steps=self.steps,
             guidance_scale=self.guidance,
-            latents=self._latents(labels, index),
+            latents=noise.to(unet.device, unet.dtype),
             # For schedulers that add noise; on the CPU, so that every device gets the same. Torch uses 32 bits of a
             # seed. Two addresses that share them still start with different latents.
             generator=[torch.Generator().manual_seed(int(key)) for key in noise_keys(labels, index)],
             output_type="pt",
         )
         return torch.as_tensor(answer.images).float().cpu()
-
-    def _latents(self, labels: IntArray, index: IntArray) -> torch.Tensor:
-        unet, side = self.pipeline.unet, self.size // self.pipeline.vae_scale_factor
-        shape = (unet.config.in_channels, side, side)
-        noise = torch.from_numpy(address_noise(labels, index, int(np.prod(shape)))).reshape(-1, *shape)
-        return noise.to(unet.device, unet.dtype)
-
-    def _check_numbers(self) -> None:
-        step = max(SIZE_STEP, self.pipeline.vae_scale_factor)
-        if self.shape[0] not in (1, 3) or min(self.shape) < 1:
-            raise InputError(f"images must have 1 or 3 channels and at least one pixel, not shape {self.shape}")
-        if self.size < step or self.size % step:
-            raise InputError(f"size must be a multiple of {step}, not {self.size}")
-        if self.steps < 1 or self.batch_size < 1:
-            raise InputError(f"steps and batch_size must be at least 1, not {self.steps} and {self.batch_size}")
-        if not 0 <= self.guidance < float("inf"):
-            raise InputError(f"guidance must be 0 or more, not {self.guidance}")
 
 
 def to_bytes(pictures: torch.Tensor, shape: tuple[int, int, int]) -> NDArray[np.uint8]:
@@ -217,21 +216,6 @@ def _check_prompts(template: str, class_names: Sequence[str]) -> None:
             raise InputError(f"class {label} has an empty name; it is what the model is asked for")
 
 
-def _check_pipeline(pipeline: Any) -> None:
-    missing = [part for part in ("unet", "vae", "scheduler") if getattr(pipeline, part, None) is None]
-    if missing:
-        kind = type(pipeline).__name__
-        raise InputError(f"a {kind} has no {' and no '.join(missing)}; use a model such as {SD_TURBO}")
-
-
-def _device_and_dtype(device: str | torch.device, precision: str) -> tuple[torch.device, torch.dtype]:
-    if precision not in ("auto", *PRECISIONS):
-        raise InputError(f"precision must be auto, {', '.join(PRECISIONS)}, not {precision!r}")
-    place = chosen_device(str(device))
-    usual = "fp16" if place.type == "cuda" else "fp32"
-    return place, PRECISIONS[usual if precision == "auto" else available_precision(precision, place)]
-
-
 def _load_pipeline(model: str, dtype: torch.dtype) -> Any:
     with extra_for("a text-to-image generator", "text"):
         import transformers  # noqa: F401  (without it diffusers gives stand-ins that fail later)
@@ -245,39 +229,29 @@ def _load_pipeline(model: str, dtype: torch.dtype) -> Any:
             warnings.filterwarnings("ignore", message="The `local_dir_use_symlinks` argument")
             return AutoPipelineForText2Image.from_pretrained(model, use_safetensors=True, dtype=dtype)
     except Exception as error:  # four libraries raise many types; a user needs one message
+        origin: BaseException = error  # the first cause: an unreachable Hub at first looks like a missing file
+        while (earlier := origin.__cause__ or origin.__context__) is not None:
+            origin = earlier
+        texts = [str(each).strip() or type(each).__name__ for each in (error, origin)]
+        reason = ": ".join(dict.fromkeys(text.splitlines()[0].strip().rstrip(".") for text in texts))
         raise InputError(
-            f"text-to-image model {model!r} cannot be loaded ({_reason(error)}); "
+            f"text-to-image model {model!r} cannot be loaded ({reason}); "
             "give a folder that holds it, with its weights as safetensors"
         ) from error
-
-
-def _reason(error: BaseException) -> str:
-    """The messages of the error and of its first cause: an unreachable Hub at first looks like a missing file."""
-    origin = error
-    while (earlier := origin.__cause__ or origin.__context__) is not None:
-        origin = earlier
-    return ": ".join(dict.fromkeys(map(_first_line, (error, origin))))
-
-
-def _first_line(error: BaseException) -> str:
-    return next((line.strip().rstrip(".") for line in str(error).splitlines() if line.strip()), type(error).__name__)
 
 
 def _content(part: Any, prompts: Sequence[str]) -> Iterator[bytes]:
     """Everything in one component of a pipeline that the images depend on, as bytes to hash."""
     yield type(part).__name__.encode()
     if hasattr(part, "config"):
-        yield _settings(part.config)
+        # Without its origin; of transformers' configs only non-default values, since versions add defaults.
+        config = part.config
+        content = config.to_diff_dict() if hasattr(config, "to_diff_dict") else dict(config)
+        kept = {key: value for key, value in content.items() if not key.startswith("_") and key not in _PROVENANCE}
+        yield json.dumps(kept, sort_keys=True, default=str).encode()
     if isinstance(part, torch.nn.Module):
         for name, tensor in sorted(part.state_dict().items()):
             yield f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode()
             yield tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
     elif hasattr(part, "batch_decode"):  # a tokenizer: its output for the prompts stands for its many files
         yield json.dumps(part(list(prompts))["input_ids"]).encode()
-
-
-def _settings(config: Any) -> bytes:
-    """A config without its origin; of transformers' configs only non-default values, since versions add defaults."""
-    content = config.to_diff_dict() if hasattr(config, "to_diff_dict") else dict(config)
-    kept = {key: value for key, value in content.items() if not key.startswith("_") and key not in _PROVENANCE}
-    return json.dumps(kept, sort_keys=True, default=str).encode()

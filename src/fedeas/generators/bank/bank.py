@@ -17,7 +17,6 @@ from fedeas.core.errors import InputError
 from fedeas.core.files import PathLike
 from fedeas.core.locks import locked
 from fedeas.generators.bank.addresses import Addresses, distinct, stretches
-from fedeas.generators.bank.files import reported
 from fedeas.generators.bank.slots import (
     HEADER,
     HEX,
@@ -28,6 +27,7 @@ from fedeas.generators.bank.slots import (
     gate,
     image_files,
     remedy,
+    reported,
 )
 from fedeas.generators.base import Generator, GeneratorWrapper, Images, checked_address
 
@@ -78,7 +78,10 @@ class Bank:
         found = [name for name in self.names() if name.startswith(wanted[:NAME_LENGTH])]
         if len(found) > 1:
             raise InputError(f"{fingerprint} may be {' or '.join(found)}; give more digits")
-        if not found or not self._continues(found[0], wanted):
+        if len(wanted) > NAME_LENGTH:
+            with suppress(InputError):  # of a damaged header only the name is known
+                found = [name for name in found if Header.read(self.root / name).fingerprint.startswith(wanted)]
+        if not found:
             raise InputError(f"{self.root}: nothing of a generator {fingerprint}; `fedeas bank ls` lists what there is")
         return found[0]
 
@@ -114,14 +117,6 @@ class Bank:
             raise InputError(f"{self.root / name}: holds images of generator {header.name}; {remedy(self.root, name)}")
         return Disk(self.root, header)
 
-    def _continues(self, name: str, fingerprint: str) -> bool:
-        """Whether the characters beyond the name match, too, if the whole fingerprint is known."""
-        if len(fingerprint) <= NAME_LENGTH:
-            return True
-        with suppress(InputError):
-            return Header.read(self.root / name).fingerprint.startswith(fingerprint)
-        return True
-
 
 class BankedGenerator(GeneratorWrapper[Generator]):
     """A generator that takes images from a bank and makes those that are missing; `Bank.of` makes one.
@@ -151,8 +146,7 @@ class BankedGenerator(GeneratorWrapper[Generator]):
         """The images of these addresses."""
         at, inverse = distinct(*checked_address(labels, index, self.num_classes))
         images = np.empty((len(at.labels), *self.shape), dtype=np.uint8)
-        missing = self._look(at, images, np.arange(len(images)))
-        if missing.size:
+        if (missing := self._look(at, images, np.arange(len(images)))).size:
             self._complete(at, images, missing)
         in_order = np.array_equal(inverse, np.arange(inverse.size))
         return images if in_order else images[inverse]

@@ -9,6 +9,7 @@ anywhere, and a hole, a flipped bit or a file in the wrong place costs only the 
 from __future__ import annotations
 
 import errno
+import fcntl
 import json
 import os
 import re
@@ -22,12 +23,11 @@ from pathlib import Path
 import numpy as np
 
 from fedeas.core.arrays import BoolArray, ByteArray, IntArray
-from fedeas.core.errors import InputError
-from fedeas.core.files import written_whole
+from fedeas.core.errors import InputError, RunError
+from fedeas.core.files import UNUSABLE, written_whole
 from fedeas.core.locks import locked
 from fedeas.generators.bank.addresses import Address, Addresses, stretches
-from fedeas.generators.bank.files import data_stretches, opened_for_writing, reported, shared, write_all
-from fedeas.generators.base import CLIENT_BITS, Generator, described, number_of
+from fedeas.generators.base import CLIENT_BITS, Generator, checked_shape, described, number_of
 
 FORMAT = "fedeas-bank-1"
 HEADER = "generator.json"
@@ -62,8 +62,7 @@ class Header:
     @classmethod
     def of(cls, generator: Generator) -> Header:
         """The header of a generator; its fingerprint must be usable as a folder name."""
-        channels, height, width = map(int, generator.shape)
-        shape = channels, height, width
+        shape = checked_shape(generator.shape)
         header = cls(generator.fingerprint, int(generator.num_classes), shape, described(generator))
         if not HEX.fullmatch(header.fingerprint) or len(header.fingerprint) < NAME_LENGTH:
             raise InputError(f"fingerprint {header.fingerprint!r} is not made of {NAME_LENGTH} or more digits 0-9, a-f")
@@ -205,15 +204,24 @@ class Disk:
                     yield slice(first, last), self._read_slots(file.fileno(), _number(at, first), last - first)
 
     def write(self, at: Addresses, pixels: ByteArray) -> None:
-        """Fill the slots of these addresses; the caller holds their clients' locks."""
+        """Fill the slots of these addresses; the caller holds their clients' locks.
+
+        Nothing is flushed to disk: an image lost in a power failure has no valid digest and is made again.
+        """
         self._store(at, np.hstack([pixels, self._digests(at, pixels)]))
 
     def _store(self, at: Addresses, slots: ByteArray) -> None:
         for start, stop in stretches(at.labels, at.clients):
             path = self._path(at, start)
-            with reported(path), opened_for_writing(path) as descriptor:
-                for first, last in self._runs(at, start, stop):
-                    write_all(descriptor, slots[first:last], _number(at, first) * self.slot)
+            with reported(path):
+                path.parent.mkdir(exist_ok=True)
+                path.touch()
+                with path.open("r+b", buffering=0) as file:
+                    for first, last in self._runs(at, start, stop):
+                        rest, offset = slots[first:last].reshape(-1).data, _number(at, first) * self.slot
+                        while rest:
+                            written = os.pwrite(file.fileno(), rest, offset)
+                            rest, offset = rest[written:], offset + written
 
     def count(self) -> int:
         """Number of slots that are not empty."""
@@ -227,7 +235,9 @@ class Disk:
         """
         checked, damaged = 0, list[Address]()
         for label, client, path in image_files(self.folder):
-            cut = self._cut_slot(path)
+            with reported(path):
+                whole, rest = divmod(path.stat().st_size, self.slot)
+            cut = whole if rest else None
             for start, slots in self._scan(path):
                 filled = np.flatnonzero(self._filled(slots) | (start + np.arange(len(slots)) == cut))
                 at = Addresses(np.full(filled.size, label), start + filled + (client << CLIENT_BITS))
@@ -275,12 +285,6 @@ class Disk:
                 for start in range(first, last, self.block):
                     yield start, self._read_slots(file.fileno(), start, min(self.block, last - start))
 
-    def _cut_slot(self, path: Path) -> int | None:
-        """The number of the slot in which the file ends; None if it ends after a slot."""
-        with reported(path):
-            whole, rest = divmod(path.stat().st_size, self.slot)
-        return whole if rest else None
-
     def _filled(self, slots: ByteArray) -> BoolArray:
         """Which slots have a digest; a slot without one was not written completely."""
         return np.asarray(slots[:, self.pixels :].any(axis=1))
@@ -312,6 +316,21 @@ def _number(at: Addresses, row: int) -> int:
     return number_of(int(at.index[row]))
 
 
+def data_stretches(descriptor: int, slot: int) -> Iterator[tuple[int, int]]:
+    """First and last slots of the stretches that take up space; before an image of high number there is a hole."""
+    size, place, done = os.fstat(descriptor).st_size, 0, 0
+    while place < size:
+        try:
+            start = os.lseek(descriptor, place, os.SEEK_DATA)
+        except OSError as error:
+            if error.errno == errno.ENXIO:  # nothing but a hole up to the end
+                return
+            raise
+        place = os.lseek(descriptor, start, os.SEEK_HOLE)
+        first, done = max(done, start // slot), -(-place // slot)
+        yield first, done
+
+
 def image_files(folder: Path) -> list[tuple[int, int, Path]]:
     """Class, client and path of every file with images; files with other names are ignored."""
     paths = [(path, _IMAGES.fullmatch(f"{path.parent.name}/{path.name}")) for path in folder.glob("c*/k*.images")]
@@ -326,3 +345,34 @@ def gate(root: Path, name: str) -> Path:
 def remedy(root: Path, name: str) -> str:
     """How to remove a bank that cannot be used."""
     return f"remove it with `fedeas bank prune {name} --bank {root}`"
+
+
+@contextmanager
+def shared(path: Path) -> Iterator[None]:
+    """Hold a shared lock on this file, which excludes exclusive ones; it ends with the process.
+
+    `fedeas.core.locks` has no shared locks: the library that it uses needs a database for them.
+    """
+    with reported(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        file = path.open("a")
+    with file:
+        with reported(path):
+            fcntl.flock(file, fcntl.LOCK_SH)
+        try:
+            yield
+        finally:
+            # Closing is not enough if a process that was forked in the meantime has the file open, too.
+            fcntl.flock(file, fcntl.LOCK_UN)
+
+
+@contextmanager
+def reported(path: Path) -> Iterator[None]:
+    """Turn errors of the operating system into one line about this path."""
+    try:
+        yield
+    except OSError as error:
+        reason = error.strerror or str(error)
+        if error.errno in {*UNUSABLE, errno.EEXIST}:  # a file is where the folder should be
+            raise InputError(f"{path}: cannot be used ({reason}); give a folder that can be written") from None
+        raise RunError(f"{path}: cannot be used ({reason}); images kept so far are not made again") from None

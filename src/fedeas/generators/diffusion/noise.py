@@ -28,15 +28,12 @@ class DeviceNoise:
         """Piece `number` of each address, float32 (addresses, size)."""
         first = number * self.words + 1
         counter = torch.arange(first, first + self.words, device=self.keys.device) * _GOLDEN
-        words = _splitmix(self.keys + counter)
+        words = self.keys + counter
+        words = (words ^ _shifted(words, 30)) * _FIRST
+        words = (words ^ _shifted(words, 27)) * _SECOND
+        words = words ^ _shifted(words, 31)
         quarters = torch.stack([_shifted(words, 16 * place) & 0xFFFF for place in range(4)], dim=-1)
         return self.table[quarters.flatten(1)[:, : self.size]]
-
-
-def _splitmix(state: Tensor) -> Tensor:
-    mixed = (state ^ _shifted(state, 30)) * _FIRST
-    mixed = (mixed ^ _shifted(mixed, 27)) * _SECOND
-    return mixed ^ _shifted(mixed, 31)
 
 
 def _shifted(words: Tensor, places: int) -> Tensor:

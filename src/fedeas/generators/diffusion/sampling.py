@@ -14,7 +14,6 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
 
 from fedeas.core.arrays import IntArray
-from fedeas.core.devices import available_precision
 from fedeas.core.digests import json_digest
 from fedeas.core.errors import InputError
 from fedeas.core.log import log
@@ -23,7 +22,7 @@ from fedeas.generators.base import Shape
 from fedeas.generators.diffusion.noise import DeviceNoise
 from fedeas.generators.diffusion.presets import NOISE_LEVELS, Network
 from fedeas.generators.diffusion.weights import Weights
-from fedeas.generators.memory import in_batches
+from fedeas.generators.memory import chosen_precision, in_batches
 
 Solver = Literal["dpm", "dpm-snr", "ddim", "ddpm"]
 Precision = Literal["auto", "fp32", "bf16"]
@@ -65,10 +64,18 @@ class DiffusionGenerator:
         self.solver = solver or weights.solver
         self.steps = steps or (weights.steps if self.solver == weights.solver else {"ddpm": 250}.get(self.solver, 20))
         self.guidance = float(weights.guidance if guidance is None else guidance)
-        self.precision = _precision(precision, self.device)
+        self.precision = chosen_precision(precision, self.device, get_args(Precision), on_gpu="bf16")
         self.batch_size = batch_size or BATCH.get(self.device.type, BATCH["cpu"])
         self.compiled = compiled
-        self._check()
+        if self.solver not in get_args(Solver):
+            raise InputError(f"solver must be one of {', '.join(get_args(Solver))}, not {self.solver!r}")
+        if not 1 <= self.steps <= NOISE_LEVELS:
+            raise InputError(f"steps must be between 1 and {NOISE_LEVELS}, not {self.steps}")
+        if not (math.isfinite(self.guidance) and self.guidance >= 0):
+            raise InputError(f"guidance must be 0 or more, not {self.guidance}")
+        if self.batch_size < 1:
+            raise InputError(f"batch_size must be 1 or more, not {self.batch_size}")
+        scheduler_for(self.solver, weights.network, self.steps)  # refuses more steps than it has levels
 
     @property
     def num_classes(self) -> int:
@@ -83,8 +90,7 @@ class DiffusionGenerator:
     @cached_property
     def fingerprint(self) -> str:
         """SHA-256 of weights, sampler and precision."""
-        content = [self.weights.fingerprint, self.solver, self.steps, self.guidance, self.precision]
-        return json_digest(content)
+        return json_digest([self.weights.fingerprint, self.solver, self.steps, self.guidance, self.precision])
 
     @property
     def description(self) -> str:
@@ -109,17 +115,13 @@ class DiffusionGenerator:
         labels, index = np.pad(labels, padding), np.pad(index, padding)
         noise = DeviceNoise(labels, index, math.prod(self.shape), self.device)
         classes = torch.from_numpy(labels).to(self.device)
-        pixels = self._denoise(noise, classes)
-        return ((pixels.clamp(-1, 1) + 1) * 127.5).round().to(torch.uint8)[:count].cpu().numpy()
-
-    def _denoise(self, noise: DeviceNoise, classes: Tensor) -> Tensor:
-        scheduler = solver(self.solver, self.weights.network, self.steps)
+        scheduler = scheduler_for(self.solver, self.weights.network, self.steps)
         sample = noise.piece(0).view(-1, *self.shape)
         levels = scheduler.timesteps.to(self.device)[:, None].expand(-1, len(classes))  # one copy instead of many
         for number, level in enumerate(scheduler.timesteps):
             predicted = self._network_call(sample, levels[number], classes)
             sample = scheduler.step(predicted, level, sample, **self._step_noise(noise, number)).prev_sample
-        return sample
+        return ((sample.clamp(-1, 1) + 1) * 127.5).round().to(torch.uint8)[:count].cpu().numpy()
 
     def _step_noise(self, noise: DeviceNoise, number: int) -> dict[str, Any]:
         """Arguments that turn a step of DDIM into an ancestral one for `ddpm`: eta = 1, and the noise to add.
@@ -136,14 +138,13 @@ class DiffusionGenerator:
         # nn.Module's method, since diffusers' own warns about modules that must stay in float32; there are none here.
         network: Any = nn.Module.to(self.weights.build(), self.device, self._dtype)
         network = network.to(memory_format=torch.channels_last)
-        called = torch.compile(network, dynamic=False) if self.compiled else self._fused(network)
-        return captured(lambda *arguments: self._predict(called, *arguments), self.device, pure=True)
-
-    def _fused(self, network: nn.Module) -> Any:
-        """The network in fewer kernels, if these are available: on a GPU, in bf16."""
-        suits = self.device.type == "cuda" and self.precision == "bf16"
-        denoiser = load_kernels("denoiser") if suits else None
-        return denoiser.FusedNetwork(network) if denoiser is not None and denoiser.can_fuse(network) else network
+        if self.compiled:
+            network = torch.compile(network, dynamic=False)
+        elif self.device.type == "cuda" and self.precision == "bf16":
+            denoiser = load_kernels("denoiser")  # the network in fewer kernels
+            if denoiser is not None and denoiser.can_fuse(network):
+                network = denoiser.FusedNetwork(network)
+        return captured(lambda *arguments: self._predict(network, *arguments), self.device, pure=True)
 
     def _predict(self, network: Any, sample: Tensor, level: Tensor, classes: Tensor) -> Tensor:
         sample = sample.to(self._dtype)
@@ -159,17 +160,6 @@ class DiffusionGenerator:
     def _dtype(self) -> torch.dtype:
         return torch.bfloat16 if self.precision == "bf16" else torch.float32
 
-    def _check(self) -> None:
-        if self.solver not in get_args(Solver):
-            raise InputError(f"solver must be one of {', '.join(get_args(Solver))}, not {self.solver!r}")
-        if not 1 <= self.steps <= NOISE_LEVELS:
-            raise InputError(f"steps must be between 1 and {NOISE_LEVELS}, not {self.steps}")
-        if not (math.isfinite(self.guidance) and self.guidance >= 0):
-            raise InputError(f"guidance must be 0 or more, not {self.guidance}")
-        if self.batch_size < 1:
-            raise InputError(f"batch_size must be 1 or more, not {self.batch_size}")
-        solver(self.solver, self.weights.network, self.steps)
-
 
 class _ClippingSolver(DPMSolverMultistepScheduler):  # type: ignore[misc]
     """DPM-Solver that clips without sorting pixels.
@@ -182,7 +172,7 @@ class _ClippingSolver(DPMSolverMultistepScheduler):  # type: ignore[misc]
         return sample.clamp(-1, 1)
 
 
-def solver(name: str, network: Network, steps: int) -> Any:
+def scheduler_for(name: str, network: Network, steps: int) -> Any:
     """The scheduler of this name, set to `steps` steps; it clips predictions of the clean image to their range."""
     settings = network.scheduler_settings()
     scheduler: Any
@@ -192,27 +182,14 @@ def solver(name: str, network: Network, steps: int) -> Any:
         # Without the cut a cosine schedule starts without a finite signal-to-noise ratio (diffusers' own advice).
         cut = {"lambda_min_clipped": LEAST_LOG_SNR} if network.schedule == "cosine" else {}
         scheduler = _ClippingSolver(**settings, algorithm_type="dpmsolver++", thresholding=True, **cut)
-    if name == "dpm-snr":
-        scheduler.set_timesteps(timesteps=_even_in_log_snr(scheduler.lambda_t, steps))
+    if name == "dpm-snr":  # as nearly evenly spaced as levels allow, from high to low
+        log_snr = scheduler.lambda_t
+        start, end = log_snr[-1].clamp(min=LEAST_LOG_SNR).item(), log_snr[0].item()
+        wanted = torch.linspace(start, end, steps, dtype=log_snr.dtype)
+        scheduler.set_timesteps(timesteps=(log_snr[:, None] - wanted).abs().argmin(dim=0).tolist())
     else:
         scheduler.set_timesteps(steps)
     levels = len(scheduler.timesteps.unique())
     if levels < steps:  # a step from a level to itself makes DPM-Solver divide by zero
         raise InputError(f"{name} has only {levels} noise levels for {steps} steps; take fewer")
     return scheduler
-
-
-def _even_in_log_snr(log_snr: Tensor, steps: int) -> list[int]:
-    """Noise levels from high to low whose log signal-to-noise ratios are evenly spaced, as nearly as levels allow."""
-    start, end = log_snr[-1].clamp(min=LEAST_LOG_SNR).item(), log_snr[0].item()
-    wanted = torch.linspace(start, end, steps, dtype=log_snr.dtype)
-    nearest: list[int] = (log_snr[:, None] - wanted).abs().argmin(dim=0).tolist()
-    return nearest
-
-
-def _precision(chosen: str, device: torch.device) -> str:
-    if chosen not in get_args(Precision):
-        raise InputError(f"precision must be one of {', '.join(get_args(Precision))}, not {chosen!r}")
-    if chosen != "auto":
-        return available_precision(chosen, device)
-    return "bf16" if device.type == "cuda" else "fp32"

@@ -119,12 +119,8 @@ class Trainer(Updates):
     def save(self, path: Path) -> None:
         """Write the whole state."""
         tensors = {name: tensor.contiguous() for name, tensor in self._tensors().items()}
-        numbers = {
-            "update": self.update_number,
-            "images": self.images_seen,
-            "seconds": self.seconds,
-            "batch": self.batch,
-        }
+        spent = {"update": self.update_number, "images": self.images_seen, "seconds": self.seconds}
+        numbers = {**spent, "batch": self.batch}
         about = {"identity": self._identity(), "numbers": numbers, "ema": self.ema.optimization_step}
         write_tensors(path, tensors, {"fedeas": json.dumps(about)})
 
@@ -137,7 +133,17 @@ class Trainer(Updates):
         about = described(metadata)
         if about.get("identity") != self._identity():
             raise InputError(f"{path}: a training of other data, preset, updates, seed or start; choose another folder")
-        self._take(tensors)
+        self.network.load_state_dict({name: tensors[f"network/{name}"] for name in self.network.state_dict()})
+        for number, average in enumerate(self.ema.shadow_params):
+            average.copy_(tensors[f"ema/{number}"])
+        for number, parameter in enumerate(self.parameters):
+            prefix = f"adam/{number}/"
+            own = {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
+            # Fused Adam wants its moments in the parameter's memory layout; a file has none.
+            moments = {name: torch.empty_like(parameter).copy_(value) for name, value in own.items() if value.dim()}
+            self.optimiser.state[parameter] = own | moments
+        self.random.set_state(tensors["random"].cpu())
+        self.loss_sum.copy_(tensors["loss"])
         numbers = about["numbers"]
         self.update_number, self.images_seen, self.seconds = numbers["update"], numbers["images"], numbers["seconds"]
         self.ema.optimization_step = about["ema"]
@@ -158,19 +164,6 @@ class Trainer(Updates):
         for number, parameter in enumerate(self.parameters):
             tensors |= {f"adam/{number}/{name}": value for name, value in self.optimiser.state[parameter].items()}
         return {**tensors, "random": self.random.get_state(), "loss": self.loss_sum}
-
-    def _take(self, tensors: dict[str, Tensor]) -> None:
-        self.network.load_state_dict({name: tensors[f"network/{name}"] for name in self.network.state_dict()})
-        for number, average in enumerate(self.ema.shadow_params):
-            average.copy_(tensors[f"ema/{number}"])
-        for number, parameter in enumerate(self.parameters):
-            prefix = f"adam/{number}/"
-            own = {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
-            # Fused Adam wants its moments in the parameter's memory layout; a file has none.
-            moments = {name: torch.empty_like(parameter).copy_(value) for name, value in own.items() if value.dim()}
-            self.optimiser.state[parameter] = own | moments
-        self.random.set_state(tensors["random"].cpu())
-        self.loss_sum.copy_(tensors["loss"])
 
     def _identity(self) -> str:
         recipe = [repr(self.preset), self.updates, self.data, self.class_names, self.seed]

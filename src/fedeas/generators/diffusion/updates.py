@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -112,13 +112,14 @@ class ClientUpdates(Updates):
             zeros = {name: torch.zeros_like(parameter) for name in ("exp_avg", "exp_avg_sq")}
             self.optimiser.state[parameter] = {"step": torch.zeros((), device=device), **zeros}
 
+    @torch.no_grad()
     def begin(self, arrays: Mapping[str, Tensor], moments: Moments, taken: int, seed: int) -> None:
         """Take weights and moments after `taken` updates; the random stream begins anew."""
         names = [name for name, _ in self.network.named_parameters()]
         sent = read_moments(arrays, names, moments)
-        _fill(self.parameters, [arrays[f"model/{name}"] for name in names])
+        copy_all(self.parameters, [arrays[f"model/{name}"] for name in names])  # in place: a CUDA graph reads there
         for kind in ("exp_avg", "exp_avg_sq"):
-            _fill(self._state(kind), sent[kind])
+            copy_all(self._state(kind), sent[kind])
         self.first_taken, taken = (taken, taken) if moments == "all" else (0, 0 if moments == "none" else taken)
         self.taken = taken
         for step in self._state("step"):
@@ -234,12 +235,6 @@ def image_losses(
                 errors = squared_errors(network, scheduler, weights.network.target, clean, *rest)
                 losses[row, part] += errors.cpu().numpy() / DRAWS
     return losses
-
-
-@torch.no_grad()
-def _fill(targets: Iterable[Tensor], sources: Iterable[Tensor]) -> None:
-    """Copy numbers in place: a CUDA graph reads them there."""
-    copy_all(targets, sources)
 
 
 def _filled(updates: int) -> float:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -18,7 +16,7 @@ from fedeas.core.files import PathLike
 from fedeas.core.provenance import Seen, seen_in
 from fedeas.core.tensor_files import described, read_tensors, write_tensors
 from fedeas.core.weight_files import SUFFIX, generator_weights
-from fedeas.generators.base import Shape
+from fedeas.generators.base import Shape, fingerprint_of
 from fedeas.generators.diffusion.presets import Network, Preset
 
 FORMAT = "fedeas-diffusion-1"
@@ -48,11 +46,7 @@ class Weights:
         """SHA-256 of network, tensors and training data."""
         seen = {key: self.provenance.get(key) for key in ("dataset", "protocol", "data")}
         content = [FORMAT, asdict(self.network), self.shape, self.num_classes, seen]
-        digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode())
-        for name, tensor in sorted(self.tensors.items()):
-            digest.update(f"{name} {tuple(tensor.shape)}".encode())
-            digest.update(tensor.contiguous().numpy().tobytes())
-        return digest.hexdigest()
+        return fingerprint_of(content, {name: tensor.numpy() for name, tensor in sorted(self.tensors.items())})
 
     @property
     def seen(self) -> Seen:
@@ -91,7 +85,15 @@ class Weights:
         (1, 8, 8)
         """
         path = generator_weights(place)
-        about, tensors = _read(path)
+        if path.suffix != SUFFIX:
+            raise InputError(f"{path}: generators are {SUFFIX} files; pickled checkpoints are not opened")
+        if not path.exists():
+            raise InputError(f"{path}: no such file; make it with `fedeas generator train`")
+        metadata, tensors = read_tensors(path)
+        about = described(metadata)
+        if about.get("format") != FORMAT:
+            remedy = "make one with `fedeas generator train`"
+            raise InputError(f"{path}: not a diffusion generator of this version; {remedy}")
         try:
             channels, height, width = about["shape"]
             sampler = about["sampler"]
@@ -108,7 +110,14 @@ class Weights:
             wanted = weights.network.build(weights.shape, weights.num_classes).state_dict()
         except (KeyError, TypeError, ValueError) as error:
             raise InputError(f"{path}: its description cannot be used ({error})") from None
-        _check_tensors(weights, wanted, path)
+        for name in sorted(set(wanted) ^ set(tensors)):
+            raise InputError(f"{path}: {name} is missing or unknown; the file does not fit its own description")
+        for name, tensor in tensors.items():
+            if tensor.shape != wanted[name].shape:
+                found, fitting = tuple(tensor.shape), tuple(wanted[name].shape)
+                raise InputError(f"{path}: {name} is {found}, the network has {fitting}")
+            if tensor.dtype != torch.float16:
+                raise InputError(f"{path}: {name} is {tensor.dtype}; weights are kept as torch.float16")
         return weights
 
 
@@ -136,26 +145,3 @@ def trained_weights(
 def half(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Copies of the weights in half precision, as in the file."""
     return {name: tensor.detach().to("cpu", torch.float16).clone() for name, tensor in tensors.items()}
-
-
-def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    if path.suffix != SUFFIX:
-        raise InputError(f"{path}: generators are {SUFFIX} files; pickled checkpoints are not opened")
-    if not path.exists():
-        raise InputError(f"{path}: no such file; make it with `fedeas generator train`")
-    metadata, tensors = read_tensors(path)
-    about = described(metadata)
-    if about.get("format") != FORMAT:
-        raise InputError(f"{path}: not a diffusion generator of this version; make one with `fedeas generator train`")
-    return about, tensors
-
-
-def _check_tensors(weights: Weights, wanted: Mapping[str, Tensor], path: Path) -> None:
-    if set(wanted) != set(weights.tensors):
-        odd = sorted(set(wanted) ^ set(weights.tensors))[0]
-        raise InputError(f"{path}: {odd} is missing or unknown; the file does not fit its own description")
-    for name, tensor in weights.tensors.items():
-        if tensor.shape != wanted[name].shape:
-            raise InputError(f"{path}: {name} is {tuple(tensor.shape)}, the network has {tuple(wanted[name].shape)}")
-        if tensor.dtype != torch.float16:
-            raise InputError(f"{path}: {name} is {tensor.dtype}; weights are kept as torch.float16")

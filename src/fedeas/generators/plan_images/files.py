@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from enum import StrEnum
+from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -185,8 +186,12 @@ def _png(image: NDArray[np.uint8]) -> bytes:
 def _complete_clients(folder: Path, source: PlanSource) -> set[int]:
     """Clients whose images are all listed and there; other rows of the manifest are removed."""
     rows: dict[str, list[list[str]]] = {}
-    for row in _listed(folder / MANIFEST):
-        rows.setdefault(row[0], []).append(row)
+    with (
+        suppress(FileNotFoundError, csv.Error),  # goes on with what can be read
+        (folder / MANIFEST).open(encoding="utf-8", errors="replace", newline="") as file,
+    ):
+        for row in islice(filter(None, csv.reader(file)), 1, None):
+            rows.setdefault(row[0], []).append(row)
     names = {for_csv(name): row for row, name in enumerate(source.plan.client_names)}
     done = set[str]()
     for name, lines in rows.items():
@@ -201,14 +206,6 @@ def _complete_clients(folder: Path, source: PlanSource) -> set[int]:
         writer.writerow(COLUMNS)
         writer.writerows(row for name in rows if name in done for row in rows[name])
     return {names[name] for name in done}
-
-
-def _listed(manifest: Path) -> list[list[str]]:
-    """The rows of a manifest up to the first that cannot be read, without empty lines."""
-    rows: list[list[str]] = []
-    with suppress(FileNotFoundError, csv.Error), manifest.open(encoding="utf-8", errors="replace", newline="") as file:
-        rows.extend(row for row in csv.reader(file) if row)
-    return rows[1:]
 
 
 def _is_whole(path: Path) -> bool:

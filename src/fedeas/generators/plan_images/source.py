@@ -47,51 +47,39 @@ def source_for(
     device: str = "auto",
 ) -> PlanSource:
     """The generator, made ready; a spec such as ``gaussian`` needs the dataset that it is fitted to."""
+    settings, where = None, "cpu"
     if isinstance(generator, str):
-        parse_generator(generator).check_plan(plan.n)
-    context = _context(plan, generator, dataset, data_root, shape, device)
-    name = generator if isinstance(generator, str) else getattr(generator, "__name__", "the function")
-    ready = generator_from(generator, lambda: _known(context, name))
+        from fedeas.core.devices import chosen_device  # loads torch
+
+        settings = parse_generator(generator)
+        settings.check_plan(plan.n)
+        where = str(chosen_device(device))
+    context = None  # what is known of the images: from the dataset, the weights, or the shape alone
+    if dataset is not None:
+        data = load_dataset(dataset, data_root)
+        context = GeneratorContext(data.name, data.images, data.labels, data.classes, device=where)
+    elif settings is None or not settings.needs_data():
+        form = settings.known_form() if settings is not None else None
+        if form is None and shape is not None:
+            form = plan.class_names, checked_shape(shape)
+        if form is not None:
+            context = GeneratorContext.without_images("the plan", *form, protocol="paper", device=where)
+
+    def known() -> GeneratorContext:
+        if context is None:
+            name = generator if isinstance(generator, str) else getattr(generator, "__name__", "the function")
+            raise InputError(
+                f"generator {name} needs to know the images; give a dataset (--dataset folder:DIR, or in Python "
+                "dataset='folder:DIR'), or for a function of your own a shape (--shape 3,32,32, or shape=(3, 32, 32))"
+            )
+        return context
+
+    ready = generator_from(generator, known)
     spec = generator if isinstance(generator, str) else described(ready)
     classes = plan.classes or () if context is None else context.classes
     if context is None and len(classes) != ready.num_classes:
         classes = tuple(map(str, range(ready.num_classes)))
     return PlanSource(plan, ready, classes, _matched(plan, classes), spec, dataset)
-
-
-def _context(
-    plan: Allocation,
-    generator: AnyGenerator,
-    dataset: str | None,
-    data_root: PathLike | None,
-    shape: Shape | None,
-    device: str,
-) -> GeneratorContext | None:
-    """What is known of the images: from the dataset, the weights, or the shape alone."""
-    where = "cpu"
-    if isinstance(generator, str):
-        from fedeas.core.devices import chosen_device  # loads torch
-
-        where = str(chosen_device(device))
-    if dataset is not None:
-        data = load_dataset(dataset, data_root)
-        return GeneratorContext(data.name, data.images, data.labels, data.classes, device=where)
-    settings = parse_generator(generator) if isinstance(generator, str) else None
-    if settings is not None and settings.needs_data():
-        return None
-    form = settings.known_form() if settings is not None else None
-    if form is None and shape is not None:
-        form = plan.class_names, checked_shape(shape)
-    return None if form is None else GeneratorContext.without_images("the plan", *form, protocol="paper", device=where)
-
-
-def _known(context: GeneratorContext | None, generator: str) -> GeneratorContext:
-    if context is None:
-        raise InputError(
-            f"generator {generator} needs to know the images; give a dataset (--dataset folder:DIR, or in Python "
-            "dataset='folder:DIR'), or for a function of your own a shape (--shape 3,32,32, or shape=(3, 32, 32))"
-        )
-    return context
 
 
 def _matched(plan: Allocation, classes: tuple[str, ...]) -> IntArray:

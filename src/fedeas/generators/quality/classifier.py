@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property, partial
@@ -16,19 +15,22 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 from torch.nn import functional
 
-from fedeas.core.arrays import FloatArray, IntArray, digest_of_arrays
+from fedeas.core.arrays import FloatArray, IntArray, digest_of_arrays, row_blocks
 from fedeas.core.digests import json_digest
 from fedeas.core.errors import InputError
 from fedeas.core.files import PathLike
 from fedeas.core.locks import locked
 from fedeas.core.provenance import NOT_KNOWN, Seen, seen_in
 from fedeas.core.tensor_files import read_tensors, write_tensors
-from fedeas.generators.base import Images, Shape, checked_address, checked_training, shape_of
+from fedeas.generators.base import Images, Shape, checked_address, checked_training, fingerprint_of, shape_of
 from fedeas.models.build import Model, build_model, suited_to
 
 Device = torch.device | str
 
 FORMAT = "fedeas-classifier-1"
+
+DESCRIBED = ("architecture", "shape", "num_classes", "mean", "std", "class_names", "test_accuracy")
+"""The fields that a file keeps beside the weights."""
 
 MOMENT_BLOCK = 4096  # images at a time
 
@@ -57,16 +59,6 @@ RECIPES = {
     "small-cnn": Recipe(epochs=50, batch_size=64, peak_rate=0.05),
 }
 """Recipes by model: 15 passes over CIFAR-10 for a ResNet-18, 50 over scikit-learn's digits for a small network."""
-
-
-def recipe_for(architecture: str, epochs: int | None) -> Recipe:
-    """The recipe of a model, with this number of epochs if given."""
-    recipe = RECIPES[architecture]
-    if epochs is None:
-        return recipe
-    if epochs < 1:
-        raise InputError(f"epochs must be 1 or more, not {epochs}")
-    return replace(recipe, epochs=epochs)
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,7 +111,9 @@ class Classifier:
         classes = checked_training(images, labels, num_classes, names)
         shape = shape_of(images)
         architecture = architecture or suited_to(shape)
-        recipe = recipe_for(architecture, epochs)
+        recipe = RECIPES[architecture] if epochs is None else replace(RECIPES[architecture], epochs=epochs)
+        if recipe.epochs < 1:
+            raise InputError(f"epochs must be 1 or more, not {epochs}")
         mean, std = _moments(images)
         model = build_model(architecture, shape, num_classes, seed=seed).to(device)
         classifier = cls(model, architecture, shape, num_classes, mean, std, names, seen=seen)
@@ -136,11 +130,8 @@ class Classifier:
     def fingerprint(self) -> str:
         """SHA-256 of weights and settings; names of classes and the measured accuracy do not count."""
         settings = [FORMAT, self.architecture, self.shape, self.num_classes, self.mean, self.std]
-        digest = hashlib.sha256(json.dumps(settings).encode())
-        for name, tensor in self.model.state_dict().items():
-            digest.update(f"{name} {tuple(tensor.shape)}".encode())
-            digest.update(tensor.cpu().contiguous().numpy().tobytes())
-        return digest.hexdigest()
+        tensors = self.model.state_dict()
+        return fingerprint_of(settings, {name: tensor.cpu().numpy() for name, tensor in tensors.items()})
 
     def predict(self, images: Images) -> IntArray:
         """The class it sees in each image."""
@@ -163,11 +154,11 @@ class Classifier:
         classes = np.empty(len(images), dtype=np.int64)
         features = np.empty((len(images), self.model.head.in_features), dtype=np.float32)
         with torch.inference_mode():
-            for rows in _slices(len(images), self._batch_size):
+            for rows in row_blocks(len(images), 1, self._batch_size):
                 batch = torch.zeros((self._batch_size, *self.shape), dtype=torch.uint8)
-                batch[: len(images[rows])] = torch.from_numpy(np.array(images[rows]))
-                seen = self.model.features(self._normalised(batch.to(self.device)))
                 length = len(images[rows])
+                batch[:length] = torch.from_numpy(np.array(images[rows]))
+                seen = self.model.features(self._normalised(batch.to(self.device)))
                 classes[rows] = self.model.head(seen)[:length].argmax(dim=1).cpu().numpy()
                 features[rows] = seen[:length].float().cpu().numpy()
         return classes, features
@@ -187,16 +178,7 @@ class Classifier:
 
     def save(self, path: PathLike) -> None:
         """Write one ``.safetensors`` file, whole or not at all."""
-        about = {
-            "architecture": self.architecture,
-            "shape": self.shape,
-            "num_classes": self.num_classes,
-            "mean": self.mean,
-            "std": self.std,
-            "class_names": self.class_names,
-            "test_accuracy": self.test_accuracy,
-            "seen": self.seen.record,
-        }
+        about = {name: getattr(self, name) for name in DESCRIBED} | {"seen": self.seen.record}
         tensors = {name: tensor.cpu().contiguous() for name, tensor in self.model.state_dict().items()}
         write_tensors(path, tensors, {"format": FORMAT, "about": json.dumps(about)})
 
@@ -208,21 +190,11 @@ class Classifier:
             if settings.get("format") != FORMAT:
                 raise ValueError(f"its format is {settings.get('format')!r}, not {FORMAT!r}")
             about = json.loads(settings["about"])
-            channels, height, width = about["shape"]
-            model = build_model(about["architecture"], (channels, height, width), about["num_classes"], seed=0)
+            values = {name: tuple(own) if isinstance(own := about[name], list) else own for name in DESCRIBED}
+            model = build_model(values["architecture"], values["shape"], values["num_classes"], seed=0)
             model.load_state_dict(tensors)
             model.eval().requires_grad_(False).to(device)
-            return cls(
-                model,
-                about["architecture"],
-                (channels, height, width),
-                about["num_classes"],
-                tuple(about["mean"]),
-                tuple(about["std"]),
-                None if about["class_names"] is None else tuple(about["class_names"]),
-                about["test_accuracy"],
-                seen_in(about),
-            )
+            return cls(model, **values, seen=seen_in(about))
         except InputError as error:
             raise InputError(f"{error}; train it again") from None
         except (KeyError, TypeError, ValueError, RuntimeError) as error:
@@ -240,7 +212,7 @@ def kept_classifier(
     train = partial(Classifier.train, images, labels, num_classes, device=device)
     if bank is None:
         return train()
-    recipe = asdict(recipe_for(suited_to(shape_of(images)), None))
+    recipe = asdict(RECIPES[suited_to(shape_of(images))])
     about = [FORMAT, digest_of_arrays([images, labels]), num_classes, torch.device(device).type, recipe]
     path = bank / "classifiers" / f"{json_digest(about)[:16]}.safetensors"
     with locked(path.with_suffix(".lock")):  # another process may be training it
@@ -338,7 +310,7 @@ def _fit(classifier: Classifier, data: _TrainingSet, recipe: Recipe, seed: int) 
 def _moments(images: Images) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Mean and deviation of each channel on [0, 1], from counts of the 256 values, so exact in any order."""
     counts = np.zeros((images.shape[1], 256), dtype=np.int64)
-    for rows in _slices(len(images), MOMENT_BLOCK):
+    for rows in row_blocks(len(images), 1, MOMENT_BLOCK):
         for channel, own in enumerate(counts):
             own += np.bincount(images[rows, channel].ravel(), minlength=256)
     shares: FloatArray = counts / counts.sum(axis=1, keepdims=True)
@@ -346,7 +318,3 @@ def _moments(images: Images) -> tuple[tuple[float, ...], tuple[float, ...]]:
     mean = shares @ values
     std = np.sqrt((shares * (values - mean[:, None]) ** 2).sum(axis=1))
     return tuple(mean.tolist()), tuple(np.maximum(std, 1e-6).tolist())
-
-
-def _slices(count: int, size: int) -> Iterator[slice]:
-    yield from (slice(start, start + size) for start in range(0, count, size))

@@ -7,7 +7,7 @@ import torch
 
 from fedeas.core.devices import seconds_of
 from fedeas.generators.base import Generator, Images, image_index, shape_of
-from fedeas.generators.quality.classifier import Classifier, recipe_for, suited_judge
+from fedeas.generators.quality.classifier import RECIPES, Classifier, suited_judge
 from fedeas.generators.quality.metrics import CHECK_CLIENT, nearest
 
 FEW = 64
@@ -25,7 +25,7 @@ def training_seconds(images: Images, num_classes: int, device: torch.device) -> 
     one = seconds_of(
         lambda: Classifier.train(few, classes, num_classes, epochs=1, device=device, architecture=name), device
     )
-    return recipe_for(name, None).epochs * one * len(images) / count
+    return RECIPES[name].epochs * one * len(images) / count
 
 
 def drawing_seconds(generator: Generator, count: int, device: torch.device) -> float:

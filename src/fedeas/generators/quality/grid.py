@@ -71,7 +71,11 @@ def strip(images: Images) -> tuple[bytes, int, int]:
     enlarged; a page can do that.
     """
     _checked(images, np.zeros(len(images), dtype=np.int64), 1)
-    tiles = [_tile(image) for image in images[:COLUMNS]]
+    tiles = []
+    for image in images[:COLUMNS]:
+        tile = Image.fromarray(image[0] if len(image) == 1 else np.ascontiguousarray(image.transpose(1, 2, 0)))
+        tile.thumbnail((LARGEST_SIDE, LARGEST_SIDE))
+        tiles.append(tile)
     width, height = tiles[0].size
     sheet = Image.new(tiles[0].mode, (COLUMNS * (width + 1) - 1, height), "white")
     for column, tile in enumerate(tiles):
@@ -79,12 +83,6 @@ def strip(images: Images) -> tuple[bytes, int, int]:
     file = BytesIO()
     sheet.save(file, format="PNG", optimize=True)
     return file.getvalue(), *sheet.size
-
-
-def _tile(image: Images) -> Image.Image:
-    tile = Image.fromarray(image[0] if len(image) == 1 else np.ascontiguousarray(image.transpose(1, 2, 0)))
-    tile.thumbnail((LARGEST_SIDE, LARGEST_SIDE))
-    return tile
 
 
 def _checked(images: Images, labels: ArrayLike, num_classes: int) -> IntArray:

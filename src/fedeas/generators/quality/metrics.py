@@ -16,9 +16,10 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
 from torchmetrics.image.fid import FrechetInceptionDistance
 
-from fedeas.core.arrays import FloatArray, IntArray
+from fedeas.core.arrays import FloatArray, IntArray, row_blocks
 from fedeas.core.errors import InputError
 from fedeas.generators.base import Generator, Images, checked_address, image_index
+from fedeas.generators.filtered import check_same_images
 from fedeas.generators.quality.classifier import Classifier
 from fedeas.generators.quality.membership import MembershipReport
 
@@ -144,9 +145,7 @@ def measure_generator(generator: Generator, yardstick: Yardstick, per_class: int
     """Draw `per_class` images of every class, under a client number that no client uses, and judge them."""
     if per_class < 1:
         raise InputError(f"per_class must be 1 or more, not {per_class}")
-    if generator.num_classes != yardstick.classifier.num_classes:
-        found, wanted = generator.num_classes, yardstick.classifier.num_classes
-        raise InputError(f"the generator has {found} classes, the classifier {wanted}; they are of different datasets")
+    check_same_images(generator, yardstick.classifier)
     labels = np.repeat(np.arange(generator.num_classes), per_class)
     index = np.tile(image_index(CHECK_CLIENT, per_class), generator.num_classes)
     start = time.perf_counter()
@@ -206,8 +205,8 @@ def classifier_frechet(real: Features, generated: Features) -> float:
         raise InputError("a Frechet distance needs at least two images on both sides")
     metric = FrechetInceptionDistance(feature=_Given(real.shape[1]))  # on the CPU: not every GPU build has eigvals
     for features, is_real in ((real, True), (generated, False)):
-        for start in range(0, len(features), BLOCK):
-            metric.update(torch.from_numpy(features[start : start + BLOCK].astype(np.float64)), real=is_real)
+        for rows in row_blocks(len(features), 1, BLOCK):
+            metric.update(torch.from_numpy(features[rows].astype(np.float64)), real=is_real)
     return max(0.0, float(metric.compute()))
 
 
@@ -222,12 +221,11 @@ def nearest(images: Images, training_images: Images, device: torch.device | str 
     if images.shape[1:] != training_images.shape[1:] or not len(training_images):
         raise InputError(f"images of {images.shape[1:]} have no neighbours among {training_images.shape}")
     squares = np.empty(len(images))
-    for start in range(0, len(images), BLOCK):
-        block = slice(start, start + BLOCK)
+    for block in row_blocks(len(images), 1, BLOCK):
         rows = _rows(images[block], device)
         least = torch.full((len(rows),), torch.inf, dtype=torch.float64, device=device)
-        for other in range(0, len(training_images), BLOCK):
-            others = _rows(training_images[other : other + BLOCK], device)
+        for other in row_blocks(len(training_images), 1, BLOCK):
+            others = _rows(training_images[other], device)
             apart = torch.addmm(others.square().sum(dim=1), rows, others.T, alpha=-2)
             least = torch.minimum(least, apart.amin(dim=1))
         squares[block] = (least + rows.square().sum(dim=1)).cpu().numpy()
