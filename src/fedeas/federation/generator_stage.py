@@ -30,8 +30,7 @@ from fedeas.federation.checkpoint import Saver, load_checkpoint
 from fedeas.federation.engines.base import Engine
 from fedeas.federation.gaussian_sums import GaussianSums
 from fedeas.federation.generator_rounds import DiffusionRounds, network_in_training
-from fedeas.federation.identity import seen_by_generator
-from fedeas.federation.parts import Parts
+from fedeas.federation.parts import Parts, seen_by_generator
 from fedeas.federation.rounds import Schedule, federate
 from fedeas.federation.split import refuse_own_data
 from fedeas.federation.worker import Worker
