@@ -288,7 +288,7 @@ class Participant:
     @cached_property
     def model(self) -> nn.Module:
         """The model for training; its weights come in messages."""
-        return _shared_model(self.config, self.about.shape, len(self.about.classes), str(self.device))
+        return _shared_network(self.config, self.about.shape, len(self.about.classes), str(self.device))
 
     def _state_after(self, round: int) -> Path:
         return self.folder / f"state-{round}.safetensors"
@@ -373,16 +373,11 @@ def _shared_split(config: RunConfig) -> FederatedData:
     return split_data(config, load_dataset(config.data.dataset, config.data.root))
 
 
-@lru_cache(maxsize=1)
-def _shared_network(preset: Preset, shape: tuple[int, int, int], classes: int, device: str) -> nn.Module:
-    """The network of a generator, in which the clients of a process train one after the other."""
-    return preset.network.build(shape, classes).to(device)
-
-
-@lru_cache(maxsize=1)
-def _shared_model(config: RunConfig, shape: tuple[int, int, int], classes: int, device: str) -> nn.Module:
-    """A model in which the clients of a process train one after the other."""
-    return new_model(config, shape, classes).to(device)
+@lru_cache(maxsize=2)
+def _shared_network(of: RunConfig | Preset, shape: tuple[int, int, int], classes: int, device: str) -> nn.Module:
+    """The model of a run, or the network of a generator; the clients of a process train in it one after the other."""
+    made = of.network.build(shape, classes) if isinstance(of, Preset) else new_model(of, shape, classes)
+    return made.to(device)
 
 
 def in_simulation() -> bool:

@@ -102,7 +102,10 @@ class ProcessesEngine(LocalEngine):
             if self._uses_processes(len(left), len(clients), round):
                 replies |= self._train_in_processes(broadcast, left, round)
             else:
-                replies[left[0]] = self._train_here(broadcast, left[0], round)
+                start = time.perf_counter()
+                with torch_threads(self.threads):
+                    replies[left[0]] = self._run_one(Task.TRAIN, broadcast, left[0], round)
+                self.seconds.append(time.perf_counter() - start)
         return [reply for client in sorted(replies) if (reply := replies[client]) is not None]
 
     def close(self) -> None:
@@ -120,13 +123,6 @@ class ProcessesEngine(LocalEngine):
             jobs = left + participants * (self.worker.total_rounds - round - 1)
             self.given = pays(sum(warm) / len(warm), participants, jobs, self.processes)
         return self.given and self.processes > 1
-
-    def _train_here(self, broadcast: Arrays, client: int, round: int) -> Reply | None:
-        start = time.perf_counter()
-        with torch_threads(self.threads):
-            reply = self._run_one(Task.TRAIN, broadcast, client, round)
-        self.seconds.append(time.perf_counter() - start)
-        return reply
 
     def _train_in_processes(self, broadcast: Arrays, clients: Sequence[int], round: int) -> dict[int, Reply]:
         """The replies, only some of them if processes keep dying. Raises the same error as the reference."""
@@ -168,7 +164,12 @@ class ProcessesEngine(LocalEngine):
             self.deaths = 0 if answer is not None else self.deaths + 1
             if answer is None:
                 waiting.appendleft(client)
-                self._remove_dead(busy[pipe])
+                busy[pipe].end()
+                self.team.remove(busy[pipe])
+                code = busy[pipe].popen.returncode
+                log.warning("a worker process ended with code %d; its client is trained again", code)
+                if self.deaths >= MOST_DEATHS * self.processes:
+                    self._give_up("worker processes keep ending")
             elif isinstance(answer, Exception):
                 errors[client] = answer
             else:
@@ -193,13 +194,6 @@ class ProcessesEngine(LocalEngine):
             log.info("training %d clients at once, each in a worker process", self.processes)
         self.team.append(Child((self.data, self.broadcast), self.setup, self.threads))
         return self.team[-1]
-
-    def _remove_dead(self, process: Child) -> None:
-        process.end()
-        self.team.remove(process)
-        log.warning("a worker process ended with code %d; its client is trained again", process.popen.returncode)
-        if self.deaths >= MOST_DEATHS * self.processes:
-            self._give_up("worker processes keep ending")
 
     def _give_up(self, reason: str) -> None:
         log.warning("%s; from now on clients are trained one after the other", reason)
@@ -322,14 +316,10 @@ def _answer(worker: Worker, job: Job, broadcast: Arrays, own: Block) -> Answer |
     except Exception as error:
         if not isinstance(error, FedEASError):
             error.add_note(traceback.format_exc())  # a pickled error has no traceback
-        return error if _can_be_pickled(error) else RunError(f"client {job.client}, round {job.round + 1}: {error!r}")
-
-
-def _can_be_pickled(error: Exception) -> bool:
-    try:
-        return isinstance(pickle.loads(pickle.dumps(error)), Exception)
-    except Exception:
-        return False
+        with suppress(Exception):  # not every error can be pickled
+            if isinstance(pickle.loads(pickle.dumps(error)), Exception):
+                return error
+        return RunError(f"client {job.client}, round {job.round + 1}: {error!r}")
 
 
 def client_data(arrays: Arrays, num_real: int) -> ClientData:
