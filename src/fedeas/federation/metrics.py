@@ -45,8 +45,8 @@ class Evaluation:
     ) -> Self:  # fmt: skip
         """The test on images and labels in the main memory, on the device of the normaliser."""
         device = normalise.scale.device
-        there = (torch.from_numpy(np.array(each)).to(device) for each in (images, labels))
-        return cls(model, *there, num_classes, normalise, precision)
+        shown, known = (torch.from_numpy(np.array(each)).to(device) for each in (images, labels))
+        return cls(model, shown, known, num_classes, normalise, precision)
 
     def __call__(self, server: Arrays) -> Record:
         """Test the model that the server holds."""
