@@ -12,9 +12,8 @@ from fedeas.algorithms import parse_algorithm
 from fedeas.algorithms.base import Fleet
 from fedeas.config import TrainConfig
 from fedeas.data.client import ClientData, Normaliser
-from fedeas.federation.engines.local import LocalEngine
 from fedeas.federation.rounds import Schedule, federate, set_up
-from fedeas.federation.worker import Worker
+from fedeas.federation.worker import LocalEngine, Worker
 from fedeas.models.build import build_model
 
 SPECS = ["fedavg", "fedprox", "scaffold", "scaffold(option=I)", "moon", "fedmix", "fedgen"]

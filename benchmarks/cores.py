@@ -26,10 +26,9 @@ from fedeas.config import TrainConfig
 from fedeas.core.arrays import cores
 from fedeas.data.client import ClientData, Normaliser
 from fedeas.federation.engines.base import Task
-from fedeas.federation.engines.local import LocalEngine
 from fedeas.federation.engines.processes import ProcessesEngine
 from fedeas.federation.rounds import Schedule, federate
-from fedeas.federation.worker import Worker
+from fedeas.federation.worker import LocalEngine, Worker
 from fedeas.models.build import build_model
 
 CLIENTS, ROUNDS, EPOCHS, SHAPE, SAMPLES = 32, 3, 5, (1, 8, 8), 640

@@ -45,10 +45,9 @@ from fedeas.fast import backend_for, fused, gpu_engine, stacked, stacked_layers
 from fedeas.fast import lanes as lanes_module
 from fedeas.fast.fusion import FusionEngine
 from fedeas.federation.engines.base import Task
-from fedeas.federation.engines.local import LocalEngine
 from fedeas.federation.rounds import Schedule, set_up
 from fedeas.federation.run import execute
-from fedeas.federation.worker import Worker
+from fedeas.federation.worker import LocalEngine, Worker
 from fedeas.gpu import Captured
 from fedeas.models.build import build_model
 from fedeas.runs.store import RunStore

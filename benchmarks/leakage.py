@@ -20,8 +20,9 @@ from fedeas.core.errors import FedEASError
 from fedeas.data.sources import load_dataset
 from fedeas.federation.engines.base import Task
 from fedeas.federation.parts import new_model
-from fedeas.flower.client import About, Participant
+from fedeas.flower.client import Participant
 from fedeas.flower.node_settings import NodeSettings
+from fedeas.flower.wire import About
 
 CLIENTS = 10
 BASE = [f"partition.clients={CLIENTS}", "engine.threads=1", "train.epochs=1"]

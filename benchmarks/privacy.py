@@ -27,13 +27,13 @@ from fedeas.core.errors import RunError
 from fedeas.data.sources import load_dataset
 from fedeas.federation.clients import LocalClients
 from fedeas.federation.engines.base import Task
-from fedeas.federation.engines.local import LocalEngine
 from fedeas.federation.run import execute
 from fedeas.federation.split import split_data
-from fedeas.federation.worker import Worker
-from fedeas.flower.client import About, Participant
+from fedeas.federation.worker import LocalEngine, Worker
+from fedeas.flower.client import Participant
 from fedeas.flower.node_settings import NodeSettings, Privacy
 from fedeas.flower.privacy import epsilon_of, protect
+from fedeas.flower.wire import About
 from fedeas.runs.store import RunStore
 
 CLIENTS, ROUNDS, SEEDS, DELTA = 10, 10, (0, 1, 2), 1e-5

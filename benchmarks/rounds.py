@@ -26,12 +26,11 @@ from fedeas.core.arrays import cores
 from fedeas.data.client import ClientData, Normaliser
 from fedeas.federation.checkpoint import save_checkpoint
 from fedeas.federation.clients import LocalClients
-from fedeas.federation.engines.local import LocalEngine
 from fedeas.federation.engines.processes import ProcessesEngine
 from fedeas.federation.metrics import gamma_hat
 from fedeas.federation.parts import Parts
 from fedeas.federation.rounds import Schedule, federate
-from fedeas.federation.worker import Worker
+from fedeas.federation.worker import LocalEngine, Worker
 from fedeas.models.build import build_model, parameter_names
 
 CLIENTS, PARTICIPANTS, ROUNDS = 20, 10, 10

@@ -15,9 +15,8 @@ from fedeas.config import TrainConfig
 from fedeas.core.errors import InputError, RunError, SpecError
 from fedeas.core.streams import stream
 from fedeas.data.client import ClientData, Normaliser
-from fedeas.federation.engines.local import LocalEngine
 from fedeas.federation.rounds import Schedule, federate
-from fedeas.federation.worker import Worker
+from fedeas.federation.worker import LocalEngine, Worker
 
 NORMALISE = Normaliser.of((0.5,), (0.25,))
 

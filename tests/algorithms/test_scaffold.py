@@ -14,9 +14,8 @@ from fedeas.algorithms.local_sgd import Objective
 from fedeas.config import TrainConfig
 from fedeas.core.errors import InputError
 from fedeas.data.client import ClientData, Normaliser
-from fedeas.federation.engines.local import LocalEngine
 from fedeas.federation.rounds import Schedule, federate
-from fedeas.federation.worker import Worker
+from fedeas.federation.worker import LocalEngine, Worker
 
 CLIENTS, DIMENSION = 10, 4
 RNG = np.random.default_rng(0)

@@ -14,8 +14,8 @@ from fedeas.cli.progress import PlainLines
 from fedeas.config import load_config
 from fedeas.core.errors import InputError
 from fedeas.data.sources import load_dataset
-from fedeas.federation.engines.local import LocalEngine
 from fedeas.federation.split import split_data
+from fedeas.federation.worker import LocalEngine
 from fedeas.views.web.sources import read_upload
 
 CLASSES = ("ant", "bee")

@@ -31,9 +31,8 @@ from fedeas.fast.fused import FusedSGD
 from fedeas.fast.fusion import FusionEngine
 from fedeas.fast.lanes import LanesEngine
 from fedeas.federation.engines.base import Task
-from fedeas.federation.engines.local import LocalEngine
 from fedeas.federation.rounds import Schedule, federate, set_up
-from fedeas.federation.worker import Worker
+from fedeas.federation.worker import LocalEngine, Worker
 from fedeas.gpu import free_memory
 from fedeas.models.build import build_model
 

@@ -32,9 +32,8 @@ from fedeas.fast.captured import CapturedSGD
 from fedeas.fast.fused_layers import norms_can_be_masked
 from fedeas.fast.lanes import LanesEngine, fewest_useful, lanes_for
 from fedeas.federation.engines.base import Task
-from fedeas.federation.engines.local import LocalEngine
 from fedeas.federation.rounds import Schedule, federate, set_up
-from fedeas.federation.worker import Worker
+from fedeas.federation.worker import LocalEngine, Worker
 from fedeas.models.build import build_model
 
 LARGEST = max(SIZES)

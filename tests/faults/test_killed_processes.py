@@ -13,8 +13,8 @@ from safetensors.torch import load_file
 from waiting import LIMIT
 
 from fedeas.core.devices import torch_threads
-from fedeas.federation.engines.local import LocalEngine
 from fedeas.federation.engines.processes import ProcessesEngine
+from fedeas.federation.worker import LocalEngine
 from fedeas.runs.store import RunStore
 
 FEDERATION = ["partition.clients=4", "rounds.total=6", "rounds.participation=0.75", "train.epochs=1", "train.lr=0.05",

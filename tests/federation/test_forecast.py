@@ -8,8 +8,8 @@ from fedeas.cli.generator import _say_how_long
 from fedeas.cli.progress import say_how_long
 from fedeas.config import load_config
 from fedeas.federation.forecast import Forecast, forecast, steps_of_a_round
-from fedeas.federation.model_choice import for_this_machine
 from fedeas.federation.parts import Parts
+from fedeas.federation.run import for_this_machine
 from fedeas.generators.diffusion.presets import PRESETS, preset
 from fedeas.generators.diffusion.trainer import Trainer
 from fedeas.generators.gaussian import GaussianGenerator

@@ -16,10 +16,9 @@ from fedeas.config.sections import TrainConfig
 from fedeas.core.provenance import Seen
 from fedeas.data.client import ClientData, Normaliser
 from fedeas.data.sources import load_dataset
-from fedeas.federation.engines.local import LocalEngine
 from fedeas.federation.gaussian_sums import SUMS, GaussianSums
 from fedeas.federation.rounds import Schedule, federate
-from fedeas.federation.worker import Worker
+from fedeas.federation.worker import LocalEngine, Worker
 from fedeas.generators import GaussianGenerator
 from fedeas.generators.class_sums import SumNoise
 from fedeas.generators.registry import parse_generator

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedeas.federation.image_tally import ImageTally
+from fedeas.federation.run import ImageTally
 from fedeas.generators.noting import NotingGenerator
 
 GENERATED = np.array([5, 0, 7, 11])

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from fedeas import InputError
 from fedeas.config import load_config
-from fedeas.federation.pool_size import check_pool_size
+from fedeas.federation.clients import check_pool_size
 from fedeas.federation.run import execute
 from fedeas.generators.pools import distinct_in_pool
 from fedeas.planning.counts import LabelCounts

@@ -4,8 +4,8 @@ from federation.engines.six_clients import SIZES, worker
 from torch import tensor
 
 from fedeas.algorithms.base import Fleet
-from fedeas.federation.engines.local import LocalEngine
 from fedeas.federation.rounds import Schedule, federate
+from fedeas.federation.worker import LocalEngine
 
 
 def federated(test, probe, on_round, **schedule):

@@ -11,7 +11,7 @@ from fedeas.cli import main
 from fedeas.config import load_config
 from fedeas.core.provenance import NOT_KNOWN, Answer, Seen, data_digest
 from fedeas.data.sources import load_dataset
-from fedeas.federation.identity import seen_by_generator
+from fedeas.federation.parts import seen_by_generator
 from fedeas.generators.diffusion.weights import Weights
 
 DIGITS = load_dataset("digits")

@@ -2,8 +2,8 @@
 
 from fedeas.config import load_config
 from fedeas.federation.clients import LocalClients
-from fedeas.federation.engines.local import LocalEngine
 from fedeas.federation.run import execute
+from fedeas.federation.worker import LocalEngine
 from fedeas.runs.store import RunStore
 
 

@@ -33,12 +33,12 @@ from fedeas.federation.split import split_data
 from fedeas.flower import app as flower_app
 from fedeas.flower import client as flower_client
 from fedeas.flower.app import run_on
-from fedeas.flower.client import About, Participant
+from fedeas.flower.client import Participant
 from fedeas.flower.engine import NotReadyError, check_metrics, checked_count
 from fedeas.flower.grid import MessageWindow, WatchedGrid, set_at_the_end
 from fedeas.flower.node_settings import NodeSettings
 from fedeas.flower.reply_store import ReplyStore
-from fedeas.flower.wire import Parcel, packed, unpacked
+from fedeas.flower.wire import About, Parcel, packed, unpacked
 from fedeas.models.build import build_model
 from fedeas.runs.store import RunStore
 

@@ -18,8 +18,9 @@ from fedeas.data.sources import load_dataset
 from fedeas.federation.run import execute, identified
 from fedeas.flower.app import _serve as serve
 from fedeas.flower.app import run_on
-from fedeas.flower.client import About, Participant
+from fedeas.flower.client import Participant
 from fedeas.flower.node_settings import NodeSettings, TellableError, read_node_config
+from fedeas.flower.wire import About
 from fedeas.generators.gaussian import GaussianGenerator
 from fedeas.generators.quality.classifier import Classifier
 from fedeas.runs.store import RunStore

@@ -20,9 +20,10 @@ from fedeas.config import checked_config, load_config
 from fedeas.core.errors import InputError, RunError
 from fedeas.data.sources import load_dataset
 from fedeas.flower.app import describe_participation, run_on
-from fedeas.flower.client import About, Participant
+from fedeas.flower.client import Participant
 from fedeas.flower.node_settings import NodeSettings, TellableError, read_node_config
 from fedeas.flower.revealed_counts import Share
+from fedeas.flower.wire import About
 from fedeas.runs.store import RunStore
 
 LEAKAGE = Path(__file__).parents[2] / "benchmarks" / "leakage.py"

@@ -28,7 +28,6 @@ def test_no_drawn_input_gives_a_traceback_hangs_allocates_too_much_or_runs_code(
 
 # They pickle for processes that they started, over pipes and memory that nobody else has, or what they hold themselves.
 AMONG_OURSELVES = (
-    "federation/engines/child.py",
     "federation/engines/processes.py",
     "data/cache.py",
     "testing/algorithms.py",

@@ -50,9 +50,8 @@ def run(
             what a dictionary leaves out stays as it is.
     """
     from fedeas.fast import backend_for
-    from fedeas.federation.identity import refuse_unknown_ancestors
-    from fedeas.federation.model_choice import for_this_machine
-    from fedeas.federation.run import execute
+    from fedeas.federation.parts import refuse_unknown_ancestors
+    from fedeas.federation.run import execute, for_this_machine
     from fedeas.federation.split import split_of
 
     store, chosen = RunStore(runs), config_from(config)

@@ -113,7 +113,7 @@ def _train_federated(
 ) -> None:  # fmt: skip
     """Let the clients of a config train its generator, and copy the weights to the folder."""
     from fedeas.federation.generator_stage import train_generator
-    from fedeas.federation.identity import refuse_unknown_ancestors
+    from fedeas.federation.parts import refuse_unknown_ancestors
 
     chosen = with_settings(config_from(config), {**_for_dataset(dataset, data_root), "engine": {"device": device}})
     if strict:

@@ -62,8 +62,8 @@ def run(
 
     A finished run is not trained again, only shown.
     """
-    from fedeas.federation.identity import refuse_unknown_ancestors
-    from fedeas.federation.model_choice import for_this_machine
+    from fedeas.federation.parts import refuse_unknown_ancestors
+    from fedeas.federation.run import for_this_machine
 
     named = [] if engine is None else [f"engine.name={engine}"]
     store = RunStore(folder)
@@ -157,7 +157,7 @@ def demo(
 
 def _print_resolved(config: RunConfig) -> None:
     """Print the config with the digests of its content and its directory; without them if data are missing."""
-    from fedeas.federation.identity import pinned
+    from fedeas.federation.parts import pinned
     from fedeas.federation.split import load_data, split_data
 
     known, directory = config, None

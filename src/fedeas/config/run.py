@@ -2,7 +2,7 @@
 
 All spellings of a run have one fingerprint. Keys that do not change the result (where data are, which device computes)
 are left out of it. When a run starts, it writes digests of its data, weights and code into the section ``content``
-(`fedeas.federation.identity`).
+(`fedeas.federation.parts`).
 """
 
 from __future__ import annotations

@@ -15,8 +15,7 @@ from fedeas.fast.lanes import LanesEngine
 from fedeas.fast.overlap import federate
 from fedeas.fast.stacked import can_be_stacked, gathered_values
 from fedeas.federation.backend import PLAIN, Backend
-from fedeas.federation.engines.local import LocalEngine
-from fedeas.federation.worker import Worker
+from fedeas.federation.worker import LocalEngine, Worker
 from fedeas.gpu import waking
 
 PAYS = 1_000_000

@@ -22,8 +22,7 @@ from fedeas.data.client import Normaliser
 from fedeas.fast.fused import Awaited, FusedSGD
 from fedeas.fast.stacked import Stack
 from fedeas.federation.engines.base import Task, add_up_to
-from fedeas.federation.engines.local import LocalEngine
-from fedeas.federation.worker import Worker
+from fedeas.federation.worker import LocalEngine, Worker
 from fedeas.gpu import free_memory
 
 MOST = 32

@@ -25,8 +25,7 @@ from fedeas.data.client import Normaliser
 from fedeas.fast.captured import CapturedSGD, StepContext, keep_list_of_tensors
 from fedeas.fast.fused_layers import can_be_doubled, double, fuse_norms, norms_can_be_masked, shortened
 from fedeas.federation.engines.base import Task, add_up_to
-from fedeas.federation.engines.local import LocalEngine
-from fedeas.federation.worker import Worker
+from fedeas.federation.worker import LocalEngine, Worker
 from fedeas.gpu import free_memory
 
 MOST_LANES = 8

@@ -13,11 +13,10 @@ from fedeas.algorithms.fedavg import FedAvg
 from fedeas.config.sections import EngineConfig
 from fedeas.data.client import Normaliser
 from fedeas.federation.engines.base import Engine
-from fedeas.federation.engines.local import LocalEngine
 from fedeas.federation.engines.processes import cpu_engine
 from fedeas.federation.metrics import Evaluation
 from fedeas.federation.rounds import OnRound, Probes, Schedule, federate
-from fedeas.federation.worker import Worker
+from fedeas.federation.worker import LocalEngine, Worker
 
 MakeEngine = Callable[[Worker, tuple[int, int, int], Normaliser, int, EngineConfig, int], Engine]
 """Takes the worker, the shape and the normaliser of images, the samples of the largest client, the config's choice, and

@@ -14,22 +14,24 @@ from fedeas.core.arrays import IntArray
 from fedeas.core.errors import InputError
 from fedeas.core.files import PathLike
 from fedeas.data.dataset import Dataset
+from fedeas.federation.backend import PLAIN, Backend
 from fedeas.federation.engines.base import Engine
 from fedeas.federation.generator_stage import GeneratorStage, OnStage
 from fedeas.federation.parts import Parts
-from fedeas.federation.pool_size import check_pool_size
 from fedeas.federation.rounds import Schedule
 from fedeas.federation.split import held_out, refuse_own_data
 from fedeas.federation.worker import Worker
 from fedeas.generators.bank import Bank, BankedGenerator
 from fedeas.generators.base import Generator
+from fedeas.generators.kinds import Shared
 from fedeas.generators.noting import NotingGenerator
-from fedeas.generators.pools import HeldOutImages, KeptPool, SharedPool
+from fedeas.generators.pools import HeldOutImages, KeptPool, SharedPool, distinct_in_pool
 from fedeas.generators.registry import parse_generator
 from fedeas.generators.settings import GeneratorContext
 from fedeas.planning import scores
 from fedeas.planning.counts import Allocation, LabelCounts
-from fedeas.planning.policies import parse_policy
+from fedeas.planning.policies import Pool, parse_policy
+from fedeas.planning.policies.pool import images_each
 from fedeas.runs.store import Record, Run
 
 
@@ -64,9 +66,10 @@ class LocalClients:
     worker: Worker
     bank: PathLike | None = None
     stage: GeneratorStage | None = None
+    backend: Backend = PLAIN
 
     @classmethod
-    def of(cls, parts: Parts, bank: PathLike | None = None, root: PathLike = "runs") -> Self:
+    def of(cls, parts: Parts, bank: PathLike | None = None, root: PathLike = "runs", backend: Backend = PLAIN) -> Self:
         """Compute the plan and, if it needs images, make the generator, with a bank in this folder.
 
         A generator that the clients train is made later; `root` is the folder of the runs that share it.
@@ -85,7 +88,7 @@ class LocalClients:
             parts.algorithm, parts.model, parts.load_client, plan, generator, config.train,
             config.seed, config.rounds.total, config.engine.precision,
         )  # fmt: skip
-        return cls(parts, allocation, worker, bank, stage)
+        return cls(parts, allocation, worker, bank, stage, backend)
 
     def start(self, run: Run, done: Sequence[Record], on_stage: OnStage | None = None) -> ReadyClients | None:
         """Record plan and generator, and make the engine."""
@@ -109,10 +112,10 @@ class LocalClients:
         return ReadyClients(engine, counts.sizes, self.worker.allocation.sum(axis=1), budget, journal, self.stage)
 
     def make_engine(self, worker: Worker) -> Engine:
-        """The backend's engine."""
+        """The engine of the backend."""
         parts, config = self.parts, self.parts.config
         largest = int((parts.data.counts.sizes + self.allocation.per_client).max())
-        return parts.backend.engine(
+        return self.backend.engine(
             worker, parts.data.dataset.shape, parts.normalise, largest, config.engine, config.participants
         )
 
@@ -159,3 +162,21 @@ def _keep_generator(run: Run, spec: str, generator: Generator | None) -> None:
     described = getattr(generator, "description", "") or spec
     about = {"spec": spec, "description": described, "fingerprint": generator.fingerprint}
     run.write_json("generator.json", about)
+
+
+def check_pool_size(config: RunConfig, counts: LabelCounts, plan: IntArray) -> None:
+    """Refuse a pool of fixed size of which clients take more different images than the policy may spend.
+
+    Rows of the plan are all clients, with zeros for those that take nothing from the pool.
+    """
+    policy, generator = parse_policy(config.policy), parse_generator(config.generator)
+    if not isinstance(policy, Pool) or not isinstance(generator, Shared) or not generator.each:
+        return
+    made, budget = int(distinct_in_pool(plan, generator.each).sum()), policy.images_asked(counts)
+    if budget is not None and made > budget:
+        fitting = images_each(plan, budget)
+        remedy = f"set each={fitting}" if fitting else "leave each out"
+        raise InputError(
+            f"generator {generator.spec}: clients take {made:,} different images, "
+            f"but the budget of policy pool is {budget:,}; {remedy}"
+        )

@@ -63,7 +63,7 @@ class DiffusionRounds(FedAvg):
 
     def server_update(self, server: Arrays, replies: Sequence[Reply], round: int) -> Arrays:
         """Add the mean change, take the mean moments, and move the mean over rounds; clients count by N_k."""
-        sound = [reply for reply in replies if _is_finite(reply)]
+        sound = [reply for reply in replies if all(bool(own.isfinite().all()) for own in reply.arrays.values())]
         if lost := sorted({reply.client for reply in replies} - {reply.client for reply in sound}):
             log.warning("generator, round %d: clients %s sent numbers that are not finite; left out", round + 1, lost)
         if not sound:
@@ -98,8 +98,3 @@ def network_in_training(
     """The updates of this process's clients, which train one after the other in one network."""
     device = next(model.parameters()).device
     return ClientUpdates(model, preset, shape, num_classes, device, compiled)
-
-
-def _is_finite(reply: Reply) -> bool:
-    """Whether all numbers of a reply are finite."""
-    return all(bool(tensor.isfinite().all()) for tensor in reply.arrays.values())

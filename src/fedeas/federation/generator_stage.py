@@ -30,8 +30,7 @@ from fedeas.federation.checkpoint import Saver, load_checkpoint
 from fedeas.federation.engines.base import Engine
 from fedeas.federation.gaussian_sums import GaussianSums
 from fedeas.federation.generator_rounds import DiffusionRounds, network_in_training
-from fedeas.federation.identity import seen_by_generator
-from fedeas.federation.parts import Parts
+from fedeas.federation.parts import Parts, seen_by_generator
 from fedeas.federation.rounds import Schedule, federate
 from fedeas.federation.split import refuse_own_data
 from fedeas.federation.worker import Worker
@@ -83,12 +82,6 @@ class GeneratorStage:
         network = initial_network(preset, data.shape, data.classes, settings.seed, start).to(parts.device)
         return cls(parts, settings, algorithm, network, start, folder, settings.rounds, settings.clients)
 
-    @property
-    def schedule(self) -> Schedule:
-        """Which clients train in which round."""
-        every = self.parts.config.partition.clients
-        return Schedule(self.rounds, every, self.clients, self.settings.seed, eval_every=self.rounds + 1)
-
     def local_engine(self) -> Engine:
         """The engine in which clients on this machine train the generator."""
         parts, settings, data = self.parts, self.settings, self.parts.data
@@ -111,7 +104,8 @@ class GeneratorStage:
                 return file
             log.info("the clients train their generator first, in %s", self.folder)
             before = load_checkpoint(run.checkpoint, self.folder.name) if run.checkpoint.exists() else None
-            run.keep_rounds(before.rounds if before else 0)
+            done = before.rounds if before else 0
+            run.keep_rounds(done)
             keep = Saver(run.checkpoint, self.folder.name, self.rounds)
 
             def finish_round(record: Record, state: Arrays) -> bool:
@@ -124,7 +118,8 @@ class GeneratorStage:
             with closing(make_engine()) as engine:
                 fleet = Fleet(sizes, self.parts.data.dataset.num_classes, self.settings.seed)
                 first = before.server if before else self.algorithm.init(self.network, fleet)
-                schedule = replace(self.schedule, start=before.rounds if before else 0)
+                every, seed = self.parts.config.partition.clients, self.settings.seed
+                schedule = Schedule(self.rounds, every, self.clients, seed, eval_every=self.rounds + 1, start=done)
                 server = self.parts.on_device(first)
                 server = federate(self.algorithm, engine, server, schedule, lambda _: {}, {}, finish_round)
             network_in_training.cache_clear()
@@ -138,15 +133,10 @@ class GeneratorStage:
         """Write the result with its provenance."""
         parts, settings, algorithm = self.parts, self.settings, self.algorithm
         seconds = sum(sum(record["seconds"].values()) for record in rounds)
-        own, data = (
-            parts.config.partition.scheme == OWN,
-            parts.data,
-        )  # nobody knows which images nodes have of their own
-        seen = {
-            "protocol": "" if own else parts.config.data.protocol,
-            "dataset": "" if own else parts.config.data.dataset,
-            "data": "" if own else data_digest(np.asarray(data.images), data.labels),
-        }
+        data, seen = parts.data, {"protocol": "", "dataset": "", "data": ""}
+        if parts.config.partition.scheme != OWN:  # nobody knows which images nodes have of their own
+            digest = data_digest(np.asarray(data.images), data.labels)
+            seen = {"protocol": parts.config.data.protocol, "dataset": parts.config.data.dataset, "data": digest}
         if isinstance(algorithm, GaussianSums):
             algorithm.result(server).save(file, Seen.under(seen["protocol"], seen["dataset"], seen["data"]))
             return

@@ -7,9 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from statistics import median
-from typing import Any
+from typing import Any, Self
 
+import numpy as np
 import torch
+from numpy.typing import ArrayLike
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -35,6 +37,16 @@ class Evaluation:
     normalise: Normaliser
     precision: str = "fp32"
     batch_size: int = 2500
+
+    @classmethod
+    def of(
+        cls, model: nn.Module, images: ArrayLike, labels: ArrayLike, num_classes: int, normalise: Normaliser,
+        precision: str = "fp32",
+    ) -> Self:  # fmt: skip
+        """The test on images and labels in the main memory, on the device of the normaliser."""
+        device = normalise.scale.device
+        shown, known = (torch.from_numpy(np.array(each)).to(device) for each in (images, labels))
+        return cls(model, shown, known, num_classes, normalise, precision)
 
     def __call__(self, server: Arrays) -> Record:
         """Test the model that the server holds."""

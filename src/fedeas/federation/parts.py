@@ -1,4 +1,4 @@
-"""The parts of a run that its config names, built once: device, data, algorithm and model."""
+"""The parts of a run that its config names, built once, and the run's identity: its config with their digests."""
 
 from __future__ import annotations
 
@@ -10,11 +10,18 @@ from torch import nn
 from fedeas.algorithms import FedAvg, parse_algorithm
 from fedeas.algorithms.base import Arrays
 from fedeas.config.run import RunConfig
+from fedeas.config.sections import ContentConfig
+from fedeas.core.errors import InputError
+from fedeas.core.own_code import code_digest, imported_code
+from fedeas.core.provenance import Answer, refuse_unknown
+from fedeas.core.spec import own_code_in
 from fedeas.data.client import ClientData, Normaliser
-from fedeas.federation.backend import PLAIN, Backend
-from fedeas.federation.identity import pinned
-from fedeas.federation.split import FederatedData, load_data, split_data
+from fedeas.data.sources import Dataset
+from fedeas.federation.split import FederatedData, load_data, split_data, with_own_clients
+from fedeas.generators.registry import content_digest, parse_generator
 from fedeas.models.build import build_model, suited_to
+from fedeas.models.initial_weights import check_clean_start
+from fedeas.models.initial_weights import content as content_of_start
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,17 +34,16 @@ class Parts:
     data: FederatedData
     model: nn.Module
     normalise: Normaliser
-    backend: Backend = PLAIN
 
     @staticmethod
-    def of(config: RunConfig, device: torch.device, backend: Backend = PLAIN) -> Parts:
+    def of(config: RunConfig, device: torch.device) -> Parts:
         """Build the parts that a config names, on this device."""
         algorithm = parse_algorithm(config.algorithm)
         data = split_data(config, load_data(config))
         complete, dataset = pinned(config, data), data.dataset
         model = new_model(complete, dataset.shape, dataset.num_classes).to(device)
         normalise = Normaliser.of(dataset.channel_mean, dataset.channel_std, device)
-        return Parts(complete, device, algorithm, data, model, normalise, backend)
+        return Parts(complete, device, algorithm, data, model, normalise)
 
     def load_client(self, client: int) -> ClientData:
         """The real samples of a client."""
@@ -62,3 +68,65 @@ def new_model(config: RunConfig, shape: tuple[int, int, int], num_classes: int) 
         weights=chosen.weights,
         projection=chosen.projection,
     )
+
+
+CONTENT_IN_WORDS = {
+    "data": "images and labels",
+    "partition": "who holds which sample",
+    "weights": "the initial weights",
+    "generator": "the generator's weights or code",
+    "policy": "the policy's code",
+    "algorithm": "the algorithm's code",
+    "model": "the model's code",
+}
+
+
+def pinned(config: RunConfig, data: FederatedData) -> RunConfig:
+    """The complete config: with the name of the model, and the content of every part as a digest.
+
+    Its fingerprint is the run's identity. A digest that is already in the config must be right.
+    """
+    found = ContentConfig(
+        data=data.dataset.digest,
+        partition=data.partition.digest,
+        weights=content_of_start(config.model.weights).get("weights", ""),
+        generator=content_digest(config.generator, config.data.dataset) if config.generates else "",
+        **{kind: code_digest(names, kind) for kind, names in own_code_of(config).items()},
+    )
+    for part, words in CONTENT_IN_WORDS.items():
+        wanted = getattr(config.content, part)
+        if wanted and wanted != getattr(found, part):
+            raise InputError(
+                f"content.{part}: {words} differ from what the config names; bring them back or drop the line"
+            )
+    model = config.model.named(suited_to(data.dataset.shape) if config.model.name == "auto" else config.model.name)
+    return with_own_clients(config, data).model_copy(update={"model": model, "content": found})
+
+
+def own_code_of(config: RunConfig) -> dict[str, tuple[str, ...]]:
+    """Every ``python:module:name`` that a config names as its policy, its algorithm or its model."""
+    parts = {"policy": config.policy, "algorithm": config.algorithm, "model": config.model.name}
+    return {kind: own_code_in(text) for kind, text in parts.items()}
+
+
+def unknown_content(config: RunConfig) -> tuple[str, ...]:
+    """What affects the result but cannot be verified, one sentence each.
+
+    In the clean protocol, initial weights that have seen test images of the dataset are refused.
+    """
+    dataset, protocol = config.data.dataset, config.data.protocol
+    start = check_clean_start(config.model.weights, dataset) if protocol == "clean" else ()
+    generator = parse_generator(config.generator).unknown(dataset, protocol) if config.generates else ()
+    code = (imported_code(name) for names in own_code_of(config).values() for name in names)
+    return (*start, *generator, *code)
+
+
+def seen_by_generator(config: RunConfig, dataset: Dataset) -> Answer:
+    """Whether a run's generator was made from images that the run tests on; the clean protocol refuses that."""
+    made = parse_generator(config.generator)
+    return made.seen(dataset.parts, config.data.protocol) if config.generates else Answer.CLEAN
+
+
+def refuse_unknown_ancestors(config: RunConfig) -> None:
+    """Refuse a run if it is not known which images its generator was made from."""
+    refuse_unknown(f"generator {config.generator}", config.data.dataset, seen_by_generator(config, load_data(config)))

@@ -11,7 +11,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
 from fedeas.algorithms.base import MODEL, Arrays, group
@@ -104,9 +103,12 @@ def pretrain(
     path = Path(out)
     if path.suffix != SUFFIX:
         raise InputError(f"{path}: weights are written as {SUFFIX} files; choose such a name")
+    complete = identified(config)  # raises an error if the data are missing, before a folder is made
     if path.exists():
-        return _of_this_run(path, config)
-    identified(config)  # raises an error if the data are missing, before a folder is made
+        about = provenance(path)
+        if about.get("run") != complete.fingerprint:
+            raise InputError(f"{path}: other weights are there already; move them away, or choose another --out")
+        return about
     make_folder(path.parent)
     run = execute(config, store, on_round, pause=pause, on_start=on_start, backend_for=backend_for)
     if not run.finished:
@@ -125,13 +127,6 @@ def last_model(run: Run) -> Arrays:
     """The tensors of the model after the last round, by name in its state dict."""
     server = load_checkpoint(run.checkpoint, run.config.fingerprint, REMEDY).server
     return {key.removeprefix(MODEL): tensor for key, tensor in group(server, MODEL).items()}
-
-
-def _of_this_run(path: Path, config: RunConfig) -> Record:
-    about = provenance(path)
-    if about.get("run") != identified(config).fingerprint:
-        raise InputError(f"{path}: other weights are there already; move them away, or choose another --out")
-    return about
 
 
 def _write(path: Path, run: Run) -> None:
@@ -174,8 +169,7 @@ def evaluate(
 ) -> dict[str, Any]:
     """Test the weights of a run's model on some images and labels, in float32."""
     model = new_model(config, dataset.shape, dataset.num_classes).to(device)
-    images, labels = (torch.from_numpy(np.array(each)).to(device) for each in part)
     normalise = Normaliser.of(dataset.channel_mean, dataset.channel_std, device)
     server = {f"{MODEL}{name}": tensor.to(device) for name, tensor in tensors.items()}
     with torch_precision("fp32", device):
-        return Evaluation(model, images, labels, dataset.num_classes, normalise)(server)
+        return Evaluation.of(model, *part, dataset.num_classes, normalise)(server)

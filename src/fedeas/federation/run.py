@@ -6,8 +6,8 @@ import copy
 import os
 import platform
 import subprocess
-from collections.abc import Callable
-from contextlib import closing
+from collections.abc import Callable, Iterable
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -19,26 +19,27 @@ import torch
 from fedeas import __version__
 from fedeas.algorithms.base import Arrays, Fleet
 from fedeas.config.run import RunConfig
+from fedeas.config.sections import ModelConfig
+from fedeas.core.arrays import IntArray
 from fedeas.core.devices import chosen_device, torch_precision, torch_threads
 from fedeas.core.errors import InputError
 from fedeas.core.files import PathLike
 from fedeas.core.log import log
 from fedeas.core.provenance import Answer
 from fedeas.core.weight_files import checkout_of
-from fedeas.federation.backend import PLAIN, BackendFor
+from fedeas.federation.backend import PLAIN, Backend, BackendFor
 from fedeas.federation.checkpoint import Saver, load_checkpoint
 from fedeas.federation.clients import Clients, LocalClients, ReadyClients
 from fedeas.federation.engines.base import OnClient
 from fedeas.federation.forecast import Forecast, forecast
 from fedeas.federation.generator_stage import OnStage, bytes_of
-from fedeas.federation.identity import pinned, seen_by_generator, unknown_content
-from fedeas.federation.image_tally import ImageTally
-from fedeas.federation.metrics import Evaluation, gamma_hat, summarise
-from fedeas.federation.parts import Parts
+from fedeas.federation.metrics import gamma_hat, summarise
+from fedeas.federation.parts import Parts, pinned, seen_by_generator, unknown_content
 from fedeas.federation.rounds import Probe, Schedule, set_up
 from fedeas.federation.split import load_data, split_data
+from fedeas.generators.noting import NotingGenerator
 from fedeas.models.build import parameter_names
-from fedeas.runs.store import Record, Run, RunStore
+from fedeas.runs.store import Record, Run, RunStore, read_run, trained
 
 Progress = Callable[[Record], None]
 Pause = Callable[[Record], bool]
@@ -76,15 +77,16 @@ def execute(
     with torch_threads(config.engine.threads), torch_precision(config.engine.precision, device):
         backend = backend_for(device) if backend_for else PLAIN
         with backend.waking():
-            parts = Parts.of(config, device, backend)
+            parts = Parts.of(config, device)
         run = store.at(parts.config)
         if run.finished:
             run.check()
             return run
         unknown, seen = unknown_content(parts.config), seen_by_generator(parts.config, parts.data.dataset)
-        clients = (
-            make_clients(parts) if make_clients else LocalClients.of(parts, bank or store.root / ".bank", store.root)
-        )
+        if make_clients:
+            clients = make_clients(parts)
+        else:
+            clients = LocalClients.of(parts, bank or store.root / ".bank", store.root, backend)
         run = store.open(parts.config)  # only now, when no error in the config is left, is a folder made
         with run.locked():
             if not run.finished:  # another process may just have finished it
@@ -93,7 +95,7 @@ def execute(
                 for words in unknown:
                     log.warning("not known to the run: %s", words)
                 run.write_json("env.json", {**environment(device), "unknown": list(unknown)})
-                Federation(parts, clients, seen).run(run, on_round, pause, on_client, on_start, on_stage)
+                Federation(parts, clients, backend, seen).run(run, on_round, pause, on_client, on_start, on_stage)
     return run
 
 
@@ -108,6 +110,7 @@ class Federation:
 
     parts: Parts
     clients: Clients
+    backend: Backend
     seen: Answer = Answer.CLEAN
     """Whether the generator was made from images that the run tests on."""
 
@@ -159,19 +162,13 @@ class Federation:
             schedule, probes = Schedule.of(config, len(done)), dict[str, Probe]()
             if config.rounds.gamma_hat:
                 probes["gamma_hat"] = partial(gamma_hat, trainable=parameter_names(parts.model))
-            run_rounds = parts.backend.federate
-            run_rounds(parts.algorithm, engine, server, schedule, self._evaluation(), probes, finish_round)
+            model, precision = copy.deepcopy(parts.model), config.engine.precision
+            test = parts.data.test_images, parts.data.test_labels, parts.data.dataset.num_classes
+            evaluate = self.backend.evaluation.of(model, *test, parts.normalise, precision)
+            self.backend.federate(parts.algorithm, engine, server, schedule, evaluate, probes, finish_round)
         rounds = run.rounds()
         if len(rounds) == config.rounds.total:
             run.write_json("summary.json", self._summary(rounds, ready, tally))
-
-    def _evaluation(self) -> Evaluation:
-        data, device = self.parts.data, self.parts.device
-        images = torch.from_numpy(np.array(data.test_images)).to(device)
-        labels = torch.from_numpy(np.array(data.test_labels)).to(device)
-        model, precision = copy.deepcopy(self.parts.model), self.parts.config.engine.precision
-        make = self.parts.backend.evaluation
-        return make(model, images, labels, data.dataset.num_classes, self.parts.normalise, precision)
 
     def _summary(self, rounds: list[Record], ready: ReadyClients, tally: ImageTally) -> Record:
         config, names = self.parts.config, rounds[-1]["seconds"]
@@ -223,3 +220,53 @@ def _commit(checkout: Path | None) -> str | None:
     except (OSError, subprocess.SubprocessError):
         return named
     return done.stdout.strip() if done.returncode == 0 else named
+
+
+class ImageTally:
+    """Which clients have trained so far, and how many synthetic images each further client adds.
+
+    `generated` has each client's number of them, `done` the records of earlier rounds; `journal` notes which images
+    were in the bank, and is None if images are not kept in one.
+    """
+
+    def __init__(self, generated: IntArray, done: Iterable[Record], journal: NotingGenerator | None = None) -> None:
+        self.generated, self.journal = generated, journal
+        self.seen = {client for record in done for client in trained(record)}
+        if journal is not None:
+            journal.skip(self.seen)
+
+    def count(self, record: Record) -> Record:
+        """The images of clients that trained for the first time in this round, as fields for its record."""
+        newcomers = sorted(set(trained(record)) - self.seen)
+        self.seen.update(newcomers)
+        drawn = {} if self.journal is None else self.journal.drawn(newcomers)
+        images = {"images": drawn} if any(drawn.values()) else {}
+        return {"generated": int(self.generated[newcomers].sum()), **images}
+
+    def total(self, rounds: Iterable[Record]) -> Record:
+        """The same fields for all rounds together; `images` is None if images are not kept in a bank."""
+        rounds = list(rounds)
+        drawn = [record.get("images", {}) for record in rounds]
+        images = {name: sum(each.get(name, 0) for each in drawn) for name in ("found", "made")}
+        return {
+            "generated": sum(record["generated"] for record in rounds),
+            "images": None if self.journal is None else images,
+        }
+
+
+def for_this_machine(config: RunConfig, store: RunStore) -> RunConfig:
+    """The config with the small CNN for ``model.name=auto`` without a GPU, where a ResNet-18 takes hours.
+
+    A run with the ResNet-18 that is already in the store is resumed as it is, and so are settings that only a ResNet
+    has.
+    """
+    model = config.model
+    open_choice = model.name == "auto" and (model.stem, model.weights) == (ModelConfig().stem, "")
+    if not open_choice or chosen_device(config.engine.device, "engine.device").type != "cpu":
+        return config
+    small, large = (config.model_copy(update={"model": model.named(name)}) for name in ("small-cnn", "resnet18"))
+    for path in store.root.glob(f"{large.label}-*/config.json"):
+        with suppress(InputError):  # a damaged directory does not count
+            if read_run(path.parent).config.unpinned.fingerprint == large.unpinned.fingerprint:
+                return config
+    return small

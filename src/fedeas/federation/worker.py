@@ -1,4 +1,4 @@
-"""The work of one client, the same for every engine: load data, generate images once, train."""
+"""The work of one client, the same for every engine, and the plain engine: one client after the other."""
 
 from __future__ import annotations
 
@@ -16,10 +16,11 @@ from fedeas.algorithms.base import Arrays, ClientJob, Reply
 from fedeas.algorithms.fedavg import FedAvg
 from fedeas.config.sections import TrainConfig
 from fedeas.core.arrays import IntArray
+from fedeas.core.devices import torch_threads
 from fedeas.core.errors import InputError
 from fedeas.core.streams import stream_seed
 from fedeas.data.client import ClientData
-from fedeas.federation.engines.base import Task
+from fedeas.federation.engines.base import ClientCount, Engine, Task
 from fedeas.generators.base import Generator, plan_addresses
 
 LoadClient = Callable[[int], ClientData]
@@ -163,3 +164,36 @@ def random_numbers_of(job: ClientJob) -> Iterator[None]:
         if on_gpu:
             torch.cuda.manual_seed(stream_seed("training-gpu", job.seed, job.round, job.client))
         yield
+
+
+class LocalEngine(Engine):
+    """Runs every client in this process, on `threads` threads; the fast engines are tested against it."""
+
+    def __init__(self, worker: Worker, threads: int | None = None) -> None:
+        self.worker, self.threads = worker, threads or torch.get_num_threads()
+        self.states: dict[int, Arrays] = {}
+        self.count = ClientCount()
+
+    def map(self, task: Task, broadcast: Arrays, clients: Sequence[int], round: int) -> list[Reply]:
+        """Run one client after the other, in the order of client ids."""
+        self.count.start(len(clients))
+        if task is Task.TRAIN:
+            self.worker.prepare(clients)
+        with torch_threads(self.threads):
+            replies = [self._run_one(task, broadcast, client, round) for client in sorted(clients)]
+        return [reply for reply in replies if reply is not None]
+
+    def client_states(self) -> dict[int, Arrays]:
+        """The states of all clients that have one."""
+        return self.states
+
+    def restore(self, states: dict[int, Arrays]) -> None:
+        """Set these states."""
+        self.states = dict(states)
+
+    def _run_one(self, task: Task, broadcast: Arrays, client: int, round: int) -> Reply | None:
+        reply, state = self.worker.run(task, client, round, broadcast, self.states.get(client, {}))
+        if state:
+            self.states[client] = state
+        self.count.add()
+        return reply

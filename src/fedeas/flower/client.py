@@ -11,7 +11,7 @@ import os
 import shutil
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
@@ -42,13 +42,13 @@ from fedeas.federation.clients import ready_generator
 from fedeas.federation.engines.base import Task
 from fedeas.federation.gaussian_sums import GaussianSums
 from fedeas.federation.generator_rounds import DiffusionRounds
-from fedeas.federation.identity import own_code_of
-from fedeas.federation.parts import new_model
+from fedeas.federation.parts import new_model, own_code_of
 from fedeas.federation.split import FederatedData, split_data
 from fedeas.federation.worker import Worker
 from fedeas.flower.node_settings import NodeSettings, TellableError
 from fedeas.flower.privacy import PrivacyLedger, check_fits, protect, with_noise
 from fedeas.flower.revealed_counts import Disclosures, Share, numbers_of, own_row
+from fedeas.flower.wire import About
 from fedeas.generators.base import plan_addresses
 from fedeas.generators.diffusion.presets import Preset, preset_from
 from fedeas.generators.kinds import Federated, Gaussian
@@ -65,21 +65,6 @@ No message can set it, so that a server cannot claim it for a node.
 REMEDY = "remove it to have it made again"
 THAT_CAN = "use one that comes as a file, such as gaussian(weights=FILE) or diffusion(weights=FILE)"
 """Generators for clients that lack classes."""
-
-
-@dataclass(frozen=True)
-class About:
-    """The server's description of the images, for all clients: shape, classes, and normalisation of pixels."""
-
-    shape: tuple[int, int, int]
-    classes: tuple[str, ...]
-    mean: tuple[float, ...]
-    std: tuple[float, ...]
-
-    @staticmethod
-    def of(dataset: Dataset) -> About:
-        """The description of the server's dataset."""
-        return About(dataset.shape, dataset.classes, dataset.channel_mean, dataset.channel_std)
 
 
 class Participant:
@@ -303,7 +288,7 @@ class Participant:
     @cached_property
     def model(self) -> nn.Module:
         """The model for training; its weights come in messages."""
-        return _shared_model(self.config, self.about.shape, len(self.about.classes), str(self.device))
+        return _shared_network(self.config, self.about.shape, len(self.about.classes), str(self.device))
 
     def _state_after(self, round: int) -> Path:
         return self.folder / f"state-{round}.safetensors"
@@ -388,16 +373,11 @@ def _shared_split(config: RunConfig) -> FederatedData:
     return split_data(config, load_dataset(config.data.dataset, config.data.root))
 
 
-@lru_cache(maxsize=1)
-def _shared_network(preset: Preset, shape: tuple[int, int, int], classes: int, device: str) -> nn.Module:
-    """The network of a generator, in which the clients of a process train one after the other."""
-    return preset.network.build(shape, classes).to(device)
-
-
-@lru_cache(maxsize=1)
-def _shared_model(config: RunConfig, shape: tuple[int, int, int], classes: int, device: str) -> nn.Module:
-    """A model in which the clients of a process train one after the other."""
-    return new_model(config, shape, classes).to(device)
+@lru_cache(maxsize=2)
+def _shared_network(of: RunConfig | Preset, shape: tuple[int, int, int], classes: int, device: str) -> nn.Module:
+    """The model of a run, or the network of a generator; the clients of a process train in it one after the other."""
+    made = of.network.build(shape, classes) if isinstance(of, Preset) else new_model(of, shape, classes)
+    return made.to(device)
 
 
 def in_simulation() -> bool:

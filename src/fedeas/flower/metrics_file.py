@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -38,25 +38,24 @@ class MetricsFile:
 
     def write(self, record: Record) -> None:
         """Write the numbers after a round; the file is replaced as a whole. If that fails, the run continues."""
+        came = len(trained(record))
+        metrics = [
+            ("round", "gauge", "Last finished round.", record["round"]),
+            ("rounds", "gauge", "Rounds of the run.", self.rounds),
+            ("participants", "gauge", "Clients that took part in the last round.", came),
+            ("missing", "gauge", "Clients that were missing from the last round.", len(record["clients"]) - came),
+            ("round_seconds", "gauge", "Duration of the last round.", sum(record["seconds"].values())),
+            ("sent_bytes_total", "counter", "Bytes sent to clients.", self.traffic.sent),
+            ("received_bytes_total", "counter", "Bytes received from clients.", self.traffic.received),
+            ("updated_seconds", "gauge", "When the last round ended, as Unix time.", self.clock()),
+        ]
+        if "accuracy" in record:
+            metrics.append(("accuracy", "gauge", "Accuracy on the test images.", record["accuracy"]))
         lines = ""
-        for name, kind, meaning, value in self._metrics(record):
+        for name, kind, meaning, value in metrics:
             head = f"# HELP fedeas_{name} {meaning}\n# TYPE fedeas_{name} {kind}\n"
             lines += f'{head}fedeas_{name}{{run="{self.run}"}} {value:.17g}\n'
         try:
             write_bytes(self.path, lines.encode(), READABLE)
         except FedEASError as error:
             log.warning("%s", error)
-
-    def _metrics(self, record: Record) -> Iterator[tuple[str, str, str, float]]:
-        """Name, kind for Prometheus, meaning and value of each number."""
-        came = len(trained(record))
-        yield "round", "gauge", "Last finished round.", record["round"]
-        yield "rounds", "gauge", "Rounds of the run.", self.rounds
-        yield "participants", "gauge", "Clients that took part in the last round.", came
-        yield "missing", "gauge", "Clients that were missing from the last round.", len(record["clients"]) - came
-        yield "round_seconds", "gauge", "Duration of the last round.", sum(record["seconds"].values())
-        yield "sent_bytes_total", "counter", "Bytes sent to clients.", self.traffic.sent
-        yield "received_bytes_total", "counter", "Bytes received from clients.", self.traffic.received
-        yield "updated_seconds", "gauge", "When the last round ended, as Unix time.", self.clock()
-        if "accuracy" in record:
-            yield "accuracy", "gauge", "Accuracy on the test images.", record["accuracy"]

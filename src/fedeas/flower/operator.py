@@ -102,7 +102,10 @@ class Operator:
             values = Path(made) / "run.toml"
             values.write_text("".join(f"{name} = {json.dumps(value)}\n" for name, value in given.items()))
             run_id = int(self._ask("run", str(folder), *self._name, "--run-config", str(values))["run-id"])
-        self._follow(run_id, show)
+        command = [_flwr(), "log", str(run_id), *self._name, "--stream"]
+        with subprocess.Popen(command, env=self._environment(), stdout=subprocess.PIPE, text=True) as process:
+            for line in process.stdout or ():
+                show(line.rstrip("\n"))
         try:
             return self.status(run_id)
         except RunError as error:
@@ -125,13 +128,6 @@ class Operator:
     @property
     def _name(self) -> list[str]:
         return [self.superlink] if self.superlink else []
-
-    def _follow(self, run_id: int, show: Callable[[str], None]) -> None:
-        command = [_flwr(), "log", str(run_id), *self._name, "--stream"]
-        with subprocess.Popen(command, env=self._environment(), stdout=subprocess.PIPE, text=True) as process:
-            assert process.stdout is not None
-            for line in process.stdout:
-                show(line.rstrip("\n"))
 
     def _ask(self, *arguments: str) -> dict[str, Any]:
         """The answer of a ``flwr`` command; a RunError if it fails."""

@@ -13,16 +13,14 @@ from fedeas.core.arrays import IntArray
 from fedeas.core.errors import InputError
 from fedeas.core.log import log
 from fedeas.core.provenance import Answer
-from fedeas.federation.clients import ReadyClients, budget_record
+from fedeas.federation.clients import ReadyClients, budget_record, check_pool_size
 from fedeas.federation.generator_rounds import DiffusionRounds
 from fedeas.federation.generator_stage import GeneratorStage, OnStage
 from fedeas.federation.parts import Parts
-from fedeas.federation.pool_size import check_pool_size
-from fedeas.flower.client import About
 from fedeas.flower.engine import FlowerEngine
 from fedeas.flower.grid import MessageWindow
 from fedeas.flower.revealed_counts import Numbers, shares
-from fedeas.flower.wire import Header
+from fedeas.flower.wire import About, Header
 from fedeas.generators.registry import parse_generator
 from fedeas.planning.counts import LabelCounts
 from fedeas.planning.policies import parse_policy

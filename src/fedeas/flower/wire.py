@@ -1,4 +1,4 @@
-"""How a message carries its header and its tensors.
+"""What every message tells of the images, and how it carries its header and its tensors.
 
 All float32 tensors travel as one array, one after the other, because Flower sends each array in its own request. It is
 an array of numpy's, as Flower's own mods expect: to clip or to mask an update they take it as one long vector. Other
@@ -22,6 +22,7 @@ from numpy.lib import format as npy
 from torch import Tensor
 
 from fedeas.algorithms.base import Arrays
+from fedeas.data.sources import Dataset
 
 HEADER, TENSORS, PACKED = "fedeas", "tensors", "packed"
 VECTOR = torch.float32
@@ -33,6 +34,21 @@ ALIGNMENT = 16
 """Bytes; alignment lets tensors be read in place."""
 
 Header = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class About:
+    """The server's description of the images, for all clients: shape, classes, and normalisation of pixels."""
+
+    shape: tuple[int, int, int]
+    classes: tuple[str, ...]
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+
+    @staticmethod
+    def of(dataset: Dataset) -> About:
+        """The description of the server's dataset."""
+        return About(dataset.shape, dataset.classes, dataset.channel_mean, dataset.channel_std)
 
 
 @dataclass(frozen=True)

@@ -18,9 +18,8 @@ from fedeas.core.errors import FedEASError
 from fedeas.data.client import ClientData, Normaliser
 from fedeas.fast import gpu_engine
 from fedeas.federation.engines.base import Task
-from fedeas.federation.engines.local import LocalEngine
 from fedeas.federation.rounds import set_up
-from fedeas.federation.worker import Worker
+from fedeas.federation.worker import LocalEngine, Worker
 from fedeas.models.build import build_model
 
 SHAPE, CLASSES, SIZES, ROUNDS = (1, 8, 8), 3, (9, 14, 20), 2

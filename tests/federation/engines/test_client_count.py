@@ -10,8 +10,8 @@ from rich.progress import Progress
 from fedeas.cli.progress import PlainLines, RoundBar
 from fedeas.fast.fusion import FusionEngine
 from fedeas.fast.lanes import LanesEngine
-from fedeas.federation.engines.local import LocalEngine
 from fedeas.federation.engines.processes import ProcessesEngine
+from fedeas.federation.worker import LocalEngine
 
 ENGINES = {
     "local": LocalEngine,

@@ -26,9 +26,9 @@ from fedeas.core.errors import RunError
 from fedeas.federation.checkpoint import load_checkpoint
 from fedeas.federation.engines import processes as module
 from fedeas.federation.engines.base import Task
-from fedeas.federation.engines.local import LocalEngine
 from fedeas.federation.engines.processes import ProcessesEngine, cpu_engine
 from fedeas.federation.run import execute
+from fedeas.federation.worker import LocalEngine
 from fedeas.runs.store import RunStore
 
 RUN = ["train.lr=0.05", "train.batch_size=32", "train.steps=3", "rounds.total=3", "partition.clients=6"]

@@ -71,19 +71,17 @@ class Block:
         return {name: self._tensor(place) for name, place in places.items()}
 
     def _tensor(self, place: Place) -> Tensor:
-        if place not in self.tensors:
-            if len(self.tensors) >= MOST_TENSORS:
-                self.tensors.clear()
-            self.tensors[place] = self._mapped(*place)
-        return self.tensors[place]
-
-    def _mapped(self, dtype: torch.dtype, shape: tuple[int, ...], start: int) -> Tensor:
-        count = math.prod(shape)
+        if place in self.tensors:
+            return self.tensors[place]
+        (dtype, shape, start), count = place, math.prod(place.shape)
         if count == 0:
             return torch.empty(shape, dtype=dtype)
         if self.map is None or start + count * dtype.itemsize > len(self.map):
             self.map = mmap.mmap(self.descriptor, 0)  # the whole file; earlier tensors keep the earlier map
-        return torch.frombuffer(self.map, dtype=dtype, count=count, offset=start).view(shape)
+        if len(self.tensors) >= MOST_TENSORS:
+            self.tensors.clear()
+        self.tensors[place] = torch.frombuffer(self.map, dtype=dtype, count=count, offset=start).view(shape)
+        return self.tensors[place]
 
     def __del__(self) -> None:
         os.close(self.descriptor)

@@ -2,31 +2,42 @@
 
 Replies come in the order of client ids and states are kept in this process. So results do not depend on which
 process trains a client, on whether one dies, or on whether processes are used at all.
+
+A worker process keeps nothing between two jobs: each job names the places of its data, the broadcast and the client's
+state. So a process that dies can be replaced at any time.
 """
 
 from __future__ import annotations
 
 import multiprocessing
+import os
 import pickle
+import subprocess
+import sys
 import time
+import traceback
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
-from multiprocessing.connection import wait
-from typing import Any
+from multiprocessing.connection import Connection, wait
+from pathlib import Path
+from queue import SimpleQueue
+from threading import Thread
+from typing import Any, NamedTuple, SupportsFloat
 
 import torch
 
 from fedeas.algorithms.base import Arrays, Reply
 from fedeas.config.sections import EngineConfig
 from fedeas.core.devices import torch_threads
+from fedeas.core.errors import FedEASError, RunError
 from fedeas.core.log import log
-from fedeas.data.client import ClientData
+from fedeas.core.own_code import current_folder_first
+from fedeas.data.client import ClientData, Normaliser
 from fedeas.federation.engines.base import Task, add_up_to
 from fedeas.federation.engines.blocks import Block, Places
-from fedeas.federation.engines.child import Answer, Child, Job, client_data
-from fedeas.federation.engines.local import LocalEngine
-from fedeas.federation.worker import Worker
+from fedeas.federation.worker import LocalEngine, Worker
 
 START_SECONDS = 3.0
 """Seconds to start worker processes, mostly for importing torch."""
@@ -91,7 +102,10 @@ class ProcessesEngine(LocalEngine):
             if self._uses_processes(len(left), len(clients), round):
                 replies |= self._train_in_processes(broadcast, left, round)
             else:
-                replies[left[0]] = self._train_here(broadcast, left[0], round)
+                start = time.perf_counter()
+                with torch_threads(self.threads):
+                    replies[left[0]] = self._run_one(Task.TRAIN, broadcast, left[0], round)
+                self.seconds.append(time.perf_counter() - start)
         return [reply for client in sorted(replies) if (reply := replies[client]) is not None]
 
     def close(self) -> None:
@@ -109,13 +123,6 @@ class ProcessesEngine(LocalEngine):
             jobs = left + participants * (self.worker.total_rounds - round - 1)
             self.given = pays(sum(warm) / len(warm), participants, jobs, self.processes)
         return self.given and self.processes > 1
-
-    def _train_here(self, broadcast: Arrays, client: int, round: int) -> Reply | None:
-        start = time.perf_counter()
-        with torch_threads(self.threads):
-            reply = self._run_one(Task.TRAIN, broadcast, client, round)
-        self.seconds.append(time.perf_counter() - start)
-        return reply
 
     def _train_in_processes(self, broadcast: Arrays, clients: Sequence[int], round: int) -> dict[int, Reply]:
         """The replies, only some of them if processes keep dying. Raises the same error as the reference."""
@@ -157,7 +164,12 @@ class ProcessesEngine(LocalEngine):
             self.deaths = 0 if answer is not None else self.deaths + 1
             if answer is None:
                 waiting.appendleft(client)
-                self._remove_dead(busy[pipe])
+                busy[pipe].end()
+                self.team.remove(busy[pipe])
+                code = busy[pipe].popen.returncode
+                log.warning("a worker process ended with code %d; its client is trained again", code)
+                if self.deaths >= MOST_DEATHS * self.processes:
+                    self._give_up("worker processes keep ending")
             elif isinstance(answer, Exception):
                 errors[client] = answer
             else:
@@ -183,13 +195,6 @@ class ProcessesEngine(LocalEngine):
         self.team.append(Child((self.data, self.broadcast), self.setup, self.threads))
         return self.team[-1]
 
-    def _remove_dead(self, process: Child) -> None:
-        process.end()
-        self.team.remove(process)
-        log.warning("a worker process ended with code %d; its client is trained again", process.popen.returncode)
-        if self.deaths >= MOST_DEATHS * self.processes:
-            self._give_up("worker processes keep ending")
-
     def _give_up(self, reason: str) -> None:
         log.warning("%s; from now on clients are trained one after the other", reason)
         self.close()
@@ -207,3 +212,116 @@ class ProcessesEngine(LocalEngine):
 
 def _shared_already(client: int) -> ClientData:
     raise AssertionError(f"client {client}: its data must lie in shared memory")
+
+
+class Job(NamedTuple):
+    """A client's part of a round, as sent to a worker process."""
+
+    client: int
+    round: int
+    num_real: int
+    data: Places
+    broadcast: Places
+    state: Places
+    answer_at: int
+
+
+class Answer(NamedTuple):
+    """The result of a job, as sent back by a worker process."""
+
+    weight: int
+    metrics: Mapping[str, SupportsFloat]
+    arrays: Places
+    state: Places
+
+
+class Child:
+    """A worker process, the pipe to it, and the block in which it reads states and writes answers.
+
+    `subprocess` starts it, since `multiprocessing` would run the caller's script again unless that is guarded. It has
+    its own session, so that Ctrl-C reaches only this process; the worker exits when its pipe is closed.
+    """
+
+    def __init__(self, blocks: Sequence[Block], setup: Places, threads: int) -> None:
+        self.block, self.client = Block(), -1
+        self.pipe, theirs = multiprocessing.Pipe()
+        shared = [theirs.fileno(), *(block.descriptor for block in (*blocks, self.block))]
+        command = [sys.executable, "-P", "-c", "from fedeas.federation.engines.processes import serve; serve()"]
+        path = os.pathsep.join(path or str(Path.cwd()) for path in sys.path)
+        self.popen = subprocess.Popen(
+            [*command, *map(str, shared)], env={**os.environ, "PYTHONPATH": path}, pass_fds=shared,
+            stdin=subprocess.DEVNULL, stdout=sys.__stderr__, start_new_session=True,
+        )  # fmt: skip
+        theirs.close()
+        self._send((setup, threads))
+
+    def give(self, job: Job) -> None:
+        """Send it a job whose state is in its block."""
+        self.client = job.client
+        self._send(job)
+
+    def take(self) -> Answer | Exception | None:
+        """Receive its answer, which may be an error; None if it has died."""
+        try:
+            answer: Answer | Exception = self.pipe.recv()
+        except (EOFError, OSError):
+            return None
+        self.client = -1
+        return answer
+
+    def kill(self) -> None:
+        """Let it end soon; it holds no state."""
+        self.popen.kill()
+
+    def end(self) -> None:
+        """Kill it and wait for its end."""
+        self.kill()
+        self.popen.wait()
+        self.pipe.close()
+
+    def _send(self, message: object) -> None:
+        with suppress(OSError):  # `take` notices that the process has died
+            self.pipe.send(message)
+
+
+def serve() -> None:
+    """The main function of a worker process: do jobs until its pipe is closed."""
+    pipe = Connection(int(sys.argv[1]))
+    data, broadcast, own = (Block(int(descriptor)) for descriptor in sys.argv[2:])
+    jobs: SimpleQueue[Any] = SimpleQueue()
+    Thread(target=_listen, args=(pipe, jobs), daemon=True).start()
+    setup, threads = jobs.get()
+    torch.set_num_threads(threads)
+    with current_folder_first():  # where a user's own model or algorithm may lie
+        worker: Worker = pickle.loads(data.read(setup)["worker"].numpy().data)
+    while True:
+        job: Job = jobs.get()
+        worker.clients = {job.client: client_data(data.read(job.data), job.num_real)}
+        pipe.send(_answer(worker, job, broadcast.read(job.broadcast), own))
+
+
+def _listen(pipe: Connection, jobs: SimpleQueue[Any]) -> None:
+    """Receive jobs in a separate thread, so that the process notices a closed pipe even during a job."""
+    with suppress(EOFError, OSError):
+        while True:
+            jobs.put(pipe.recv())
+    os._exit(0)
+
+
+def _answer(worker: Worker, job: Job, broadcast: Arrays, own: Block) -> Answer | Exception:
+    try:
+        reply, state = worker.run(Task.TRAIN, job.client, job.round, broadcast, own.read(job.state))
+        assert reply is not None  # training always has a reply
+        return Answer(reply.weight, reply.metrics, own.write(reply.arrays, job.answer_at), own.append(state))
+    except Exception as error:
+        if not isinstance(error, FedEASError):
+            error.add_note(traceback.format_exc())  # a pickled error has no traceback
+        with suppress(Exception):  # not every error can be pickled
+            if isinstance(pickle.loads(pickle.dumps(error)), Exception):
+                return error
+        return RunError(f"client {job.client}, round {job.round + 1}: {error!r}")
+
+
+def client_data(arrays: Arrays, num_real: int) -> ClientData:
+    """A client's data in shared memory."""
+    return ClientData(arrays["images"], arrays["labels"], num_real, Normaliser(arrays["scale"], arrays["shift"]))
