@@ -8,6 +8,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -190,7 +191,8 @@ class Classifier:
             if settings.get("format") != FORMAT:
                 raise ValueError(f"its format is {settings.get('format')!r}, not {FORMAT!r}")
             about = json.loads(settings["about"])
-            values = {name: tuple(own) if isinstance(own := about[name], list) else own for name in DESCRIBED}
+            kept: dict[str, Any] = {name: about[name] for name in DESCRIBED}
+            values: dict[str, Any] = {name: tuple(own) if isinstance(own, list) else own for name, own in kept.items()}
             model = build_model(values["architecture"], values["shape"], values["num_classes"], seed=0)
             model.load_state_dict(tensors)
             model.eval().requires_grad_(False).to(device)
