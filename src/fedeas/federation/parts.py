@@ -16,7 +16,7 @@ from fedeas.core.own_code import code_digest, imported_code
 from fedeas.core.provenance import Answer, refuse_unknown
 from fedeas.core.spec import own_code_in
 from fedeas.data.client import ClientData, Normaliser
-from fedeas.data.sources import Dataset
+from fedeas.data.dataset import Dataset
 from fedeas.federation.split import FederatedData, load_data, split_data, with_own_clients
 from fedeas.generators.registry import content_digest, parse_generator
 from fedeas.models.build import build_model, suited_to

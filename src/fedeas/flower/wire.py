@@ -22,7 +22,7 @@ from numpy.lib import format as npy
 from torch import Tensor
 
 from fedeas.algorithms.base import Arrays
-from fedeas.data.sources import Dataset
+from fedeas.data.dataset import Dataset
 
 HEADER, TENSORS, PACKED = "fedeas", "tensors", "packed"
 VECTOR = torch.float32
