@@ -17,6 +17,7 @@ from scipy.stats import binomtest, norm, rankdata
 from fedeas.core.arrays import FloatArray, IntArray
 from fedeas.core.errors import InputError
 from fedeas.core.log import log
+from fedeas.core.provenance import TEST, Answer, DatasetParts
 from fedeas.core.streams import stream
 from fedeas.generators.base import Generator, GeneratorWrapper, Images
 from fedeas.generators.diffusion.sampling import DiffusionGenerator
@@ -127,9 +128,10 @@ def attack(
         generator = generator.generator
     if not isinstance(generator, DiffusionGenerator):
         return None
-    if reference and (reference.shape != generator.shape or f"{dataset} (train" in str(reference.seen)):
+    data, seen = DatasetParts(dataset), Answer.SEEN
+    if reference and (reference.shape != generator.shape or reference.seen.answer(data, ("train",)) is seen):
         raise InputError(f"a reference must not have seen {dataset}, and make images of its shape: {reference.seen}")
-    if not candidates.clients and f"{dataset} (train and test)" in str(generator.weights.seen):
+    if not candidates.clients and generator.weights.seen.answer(data, TEST) is seen:
         log.warning("no membership attack, as the weights have seen the test images: %s", generator.description)
         return None
     owners, clients = candidates.owners, enumerate(candidates.clients)
