@@ -48,8 +48,8 @@ def train(
     with locked(folder / LOCK, f"{folder}: another process is training here; wait for it, or choose another folder"):
         if (folder / STATE).exists():
             trainer.restore(folder / STATE)
-        weights, saved = trainer.averaged(**provenance or {}), time.monotonic()
         start, before, stretch = time.monotonic(), trainer.seconds, 1
+        weights, saved = trainer.averaged(**provenance or {}), start
 
         def save() -> None:
             trainer.save(folder / STATE)
