@@ -15,7 +15,9 @@ from fedeas.core.errors import InputError, SpecError
 from fedeas.core.provenance import Seen
 from fedeas.federation import generator_stage
 from fedeas.federation.generator_rounds import DiffusionRounds
+from fedeas.federation.parts import seen_by_generator
 from fedeas.federation.run import execute
+from fedeas.federation.split import load_data
 from fedeas.generators.diffusion import presets
 from fedeas.generators.diffusion.presets import PRESETS, Network
 from fedeas.generators.diffusion.updates import ClientUpdates, initial_network, read_moments, sent_moments
@@ -308,6 +310,16 @@ class TestTheStart:
         assert run.summary().get("seen") == answer
         file = next((tmp_path / "runs").glob(".generators/*/generator.safetensors"))
         assert [one.dataset for one in Weights.load(file).seen.chain] == ["digits", *(seen or [""])]
+
+    def test_nodes_with_their_own_data_leave_it_unknown(self, tmp_path):
+        """Nobody can compare the start with images that the nodes alone have."""
+        start = self.start(tmp_path / "start.safetensors", "cifar100")
+        own = ["partition.scheme=own", "engine.name=flower"]
+        answers = []
+        for recipe in (RECIPE, f'{RECIPE}, start="{start}"'):
+            chosen = config(*own, recipe=recipe)
+            answers.append(seen_by_generator(chosen, load_data(chosen)))
+        assert answers == ["clean", "unknown"]
 
     def test_its_weights_are_where_training_begins(self, tmp_path):
         """With a learning rate of almost nothing, the result is the start."""

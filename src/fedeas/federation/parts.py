@@ -9,7 +9,7 @@ from torch import nn
 
 from fedeas.algorithms import FedAvg, parse_algorithm
 from fedeas.algorithms.base import Arrays
-from fedeas.config.run import RunConfig
+from fedeas.config.run import OWN, RunConfig
 from fedeas.config.sections import ContentConfig
 from fedeas.core.errors import InputError
 from fedeas.core.own_code import code_digest, imported_code
@@ -18,7 +18,7 @@ from fedeas.core.spec import own_code_in
 from fedeas.data.client import ClientData, Normaliser
 from fedeas.data.dataset import Dataset
 from fedeas.federation.split import FederatedData, load_data, split_data, with_own_clients
-from fedeas.generators.registry import content_digest, parse_generator
+from fedeas.generators.registry import content_digest, federated_in, parse_generator
 from fedeas.models.build import build_model, suited_to
 from fedeas.models.initial_weights import check_clean_start
 from fedeas.models.initial_weights import content as content_of_start
@@ -123,8 +123,13 @@ def unknown_content(config: RunConfig) -> tuple[str, ...]:
 
 def seen_by_generator(config: RunConfig, dataset: Dataset) -> Answer:
     """Whether a run's generator was made from images that the run tests on; the clean protocol refuses that."""
-    made = parse_generator(config.generator)
-    return made.seen(dataset.parts, config.data.protocol) if config.generates else Answer.CLEAN
+    if not config.generates:
+        return Answer.CLEAN
+    answer = parse_generator(config.generator).seen(dataset.parts, config.data.protocol)
+    trained = federated_in(config.generator)
+    # Nobody can compare a start with images that the nodes alone have.
+    hidden = trained is not None and bool(trained.start) and config.partition.scheme == OWN
+    return Answer.worst([answer, Answer.UNKNOWN]) if hidden else answer
 
 
 def refuse_unknown_ancestors(config: RunConfig) -> None:

@@ -120,10 +120,10 @@ class ClientUpdates(Updates):
         copy_all(self.parameters, [arrays[f"model/{name}"] for name in names])  # in place: a CUDA graph reads there
         for kind in ("exp_avg", "exp_avg_sq"):
             copy_all(self._state(kind), sent[kind])
-        self.first_taken, taken = (taken, taken) if moments == "all" else (0, 0 if moments == "none" else taken)
-        self.taken = taken
+        self.taken = 0 if moments == "none" else taken
+        self.first_taken = taken if moments == "all" else 0
         for step in self._state("step"):
-            step.fill_(taken)
+            step.fill_(self.taken)
         self.random.manual_seed(seed)
 
     def train(self, images: Tensor, labels: Tensor, rates: Sequence[float]) -> Tensor:
