@@ -53,7 +53,7 @@ class Method:
         words += ["balanced"] * (self.sampling == "balanced") + ["central"] * self.central
         if self.generator:
             kind, _, settings = self.generator.partition("(")
-            words += [kind, *re.findall(r"each=\d+|disjoint|(?<=of=)[\w-]+", settings)]
+            words += [kind, *re.findall(r"each=\d+|seed=\d+|disjoint|(?<=of=)[\w-]+", settings)]
         return re.sub(r"[^a-z0-9.]+", "-", re.sub("(budget|distinct)=", "", "-".join(words)).lower()).strip("-")
 
 
@@ -81,6 +81,15 @@ METHODS = {
     )
 }  # fmt: skip
 """The rows of the main table, by name."""
+
+FEDERATED = "federated(of={generator}, start=cifar100, rounds=70, clients=PARTICIPANTS, steps=20)"
+
+
+def by_clients(method: Method, participants: int, seed: int = 0) -> Method:
+    """The method with a generator that the run's clients train, as many in a round as train the classifier."""
+    recipe = FEDERATED.replace("PARTICIPANTS", str(participants)).replace(")", f", seed={seed})")
+    return replace(method, generator=recipe)
+
 
 GREEDY = Method("Greedy", policy=with_total("greedy"))
 OPTIMAL = Method("Optimal", policy=with_total("optimal"))

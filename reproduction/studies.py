@@ -31,13 +31,17 @@ class Start(NamedTuple):
     says: str
 
 
-SCRATCH, _TRAINED = "scratch", "starting from weights trained on the other CIFAR dataset"
+SCRATCH, IMAGENET, _TRAINED = "scratch", "imagenet", "starting from weights trained on the other CIFAR dataset"
 STARTS = {
     SCRATCH: Start("3x3", "", "3x3 stem, from scratch"),
     "cifar100": Start("3x3", "{other}-pretrained", f"3x3 stem, {_TRAINED}"),
     "cifar100-imagenet-stem": Start("imagenet", "{other}-imagenet-stem", f"ImageNet's 7x7 stem, {_TRAINED}"),
+    IMAGENET: Start("imagenet", IMAGENET, "ImageNet's 7x7 stem, starting from ImageNet (torchvision's, rebuilt in int8)"),
 }
-"""The last one reaches the paper's level; runs on CIFAR-100 start from CIFAR-10 weights in the same way."""
+"""The last two reach the paper's level; runs on CIFAR-100 start from CIFAR-10 weights in the same way."""
+
+FEW_STEPS = "diffusion(solver=dpm-snr, steps=13)"
+"""How images are drawn in runs from the ImageNet start: faster than by default, and judged better."""
 
 OTHER = {"cifar10": "cifar100", "cifar100": "cifar10"}
 
@@ -293,6 +297,8 @@ def study(
     known = [SCRATCH] if chosen.dataset else list(STARTS)
     if start is not None and start not in known:
         raise InputError(f"profile {profile} has no start {start!r}; choose one of {', '.join(known)}")
+    if start == IMAGENET:
+        chosen = replace(chosen, generator=FEW_STEPS)
     return Study(chosen, protocol, start or chosen.start, precision, redraw)
 
 
