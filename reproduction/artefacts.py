@@ -10,7 +10,21 @@ from fedeas import FedEAS
 from fedeas.config import RunConfig
 from reproduction import results as measures
 from reproduction.beyond import sheets_in
-from reproduction.methods import ABLATION, FEDAVG, FEDEAS, FULL_BALANCE, METHODS, POLICIES, UNIFORM, Method, with_total
+from reproduction.methods import (
+    ABLATION,
+    FEDAVG,
+    FEDEAS,
+    FULL_BALANCE,
+    GENERATOR_SEEDS,
+    METHODS,
+    MISSING_ONLY,
+    POLICIES,
+    RECIPES,
+    UNIFORM,
+    Method,
+    by_clients,
+    with_total,
+)
 from reproduction.published import EXAMPLE, Setting, published, setting
 from reproduction.results import Measure
 from reproduction.studies import HEADLINE, MAIN, Study
@@ -276,6 +290,40 @@ def pool_sheet(study: Study) -> Sheet:
     return Sheet(study.heading("One pool for all clients", where), columns, rows, note=note, by_method=True)
 
 
+def federated_sheets(study: Study) -> list[Sheet]:
+    """Beyond the paper: a generator that the run's clients train, beside one trained on their pooled images."""
+    return [federated_sheet(study, setting(name)) for name in (HEADLINE, EXAMPLE)]
+
+
+def federated_sheet(study: Study, where: Setting) -> Sheet:
+    """Policies with both generators, and what the training of the federated one costs a client."""
+    participants, *_, last = round(where.clients * where.participation), *RECIPES
+    base = study.config(where, FEDAVG)
+    nothing, rows = (None,) * 3, Rows()
+    rows[FEDAVG.title] = (_accuracy(base, None), *nothing, Cell((base,), measures.megabytes, decimals=0), *nothing[1:])
+    for method in (UNIFORM, MISSING_ONLY, FEDEAS):
+        pooled = study.config(where, method)
+        rows[f"{method.title}, pooled"] = (_accuracy(pooled, None), minus(pooled, base), *nothing, *nothing[1:])
+        recipes = [(name, seed) for name in RECIPES for seed in range(GENERATOR_SEEDS)]
+        for name, seed in recipes if method is FEDEAS else [(last, 0)]:
+            own = study.config(where, by_clients(method, participants, name, seed))
+            rows[f"{method.title}, federated: {name}, training {seed}"] = (
+                _accuracy(own, None),
+                minus(own, base),
+                minus(own, pooled),
+                Cell((own, base, pooled), measures.gain_recovered, decimals=1),
+                Cell((own,), measures.megabytes, decimals=0),
+                Cell((own,), measures.generator_megabytes, decimals=0),
+                Cell((own,), measures.generator_seconds, decimals=0),
+            )
+    columns = (study.level, "minus FedAvg, points", "minus pooled, points", "of the pooled gain, %")
+    columns = (*columns, "MB a client, run", "MB a client, generator", "s of its training")
+    note = "MB: all tensors that a client receives and sends, on average. Trainings differ in the generator's seed. "
+    note += "Seconds are those of a GPU that other runs used at the same time."
+    title = study.heading("Generators that clients train", where)
+    return Sheet(title, columns, rows, note=note, by_method=True)
+
+
 def _by_both(study: Study, where: Setting, source: Method) -> dict[str, RunConfig]:
     """The runs of Uniform and FedEAS, by title, with this source of images."""
     runs = {method.title: replace(source, title=method.title, policy=method.policy) for method in (UNIFORM, FEDEAS)}
@@ -319,7 +367,8 @@ ARTEFACTS = [
 
 BEYOND = "policies, losses and shared pools with as many images as FedEAS"
 EXPERIMENTS = [  # of our own, which ``all`` leaves out
-    Artefact("beyond", BEYOND, lambda study: [each for where in study.beyond for each in sheets_in(study, where)])
+    Artefact("beyond", BEYOND, lambda study: [each for where in study.beyond for each in sheets_in(study, where)]),
+    Artefact("federated", "generators that the clients of a run train, beside pooled ones", federated_sheets),
 ]
 
 

@@ -75,7 +75,8 @@ def command(
     partitions: Annotated[bool, typer.Option("--partitions", help="Draw a new partition for each seed.")] = False,
     only: Annotated[str | None, typer.Option(help="Only runs whose label matches, e.g. '*k20*pool*'.")] = None,
     start: Annotated[
-        str | None, typer.Option(help="scratch, cifar100 (3x3 stem) or cifar100-imagenet-stem; else the profile's.")
+        str | None,
+        typer.Option(help="scratch, cifar100 (3x3 stem), cifar100-imagenet-stem or imagenet=FILE; else the profile's."),
     ] = None,
     precision: Annotated[Precision | None, typer.Option(help="Precision of training; bf16 needs a GPU.")] = None,
     only_estimate: Annotated[bool, typer.Option("--estimate", help="Only estimate the cost; run nothing.")] = False,
@@ -101,7 +102,7 @@ def command(
         _print_counts(slow, as_markdown)
         return
     places = Places(runs, results, data_root, bank, keep_results)
-    chosen = study(profile, protocol, start, precision, partitions)
+    chosen = study(profile, protocol, _found_start(start), precision, partitions)
     if name in PAGES:
         _print_page(name, chosen, places.scan(), out, as_markdown)
         return
@@ -122,6 +123,19 @@ def command(
             say(f"tables and figures: {folder}")
     if not only_show:
         _say_what_is_missing(done)
+
+
+def _found_start(start: str | None) -> str | None:
+    """The name of a start; its file, if one is given, is then found by this name."""
+    name, _, file = (start or "").partition("=")
+    if file:
+        path = Path(file).absolute()
+        if path.name != f"{name}.safetensors" or not path.is_file():
+            raise InputError(f"--start {start}: give a file that exists and is called {name}.safetensors")
+        os.environ["FEDEAS_WEIGHTS"] = os.pathsep.join(
+            filter(None, [str(path.parent), os.environ.get("FEDEAS_WEIGHTS")])
+        )
+    return name or None
 
 
 def _print_counts(slow: bool, as_markdown: bool) -> None:

@@ -82,13 +82,15 @@ METHODS = {
 }  # fmt: skip
 """The rows of the main table, by name."""
 
-FEDERATED = "federated(of={generator}, start=cifar100, rounds=70, clients=PARTICIPANTS, steps=20)"
+RECIPES = {"70 rounds of 20 updates": "rounds=70, steps=20"}
+"""Recipes with which a run's clients trained a generator, in the order in which they were tried."""
+GENERATOR_SEEDS = 3
 
 
-def by_clients(method: Method, participants: int, seed: int = 0) -> Method:
+def by_clients(method: Method, participants: int, recipe: str, seed: int = 0) -> Method:
     """The method with a generator that the run's clients train, as many in a round as train the classifier."""
-    recipe = FEDERATED.replace("PARTICIPANTS", str(participants)).replace(")", f", seed={seed})")
-    return replace(method, generator=recipe)
+    settings = f"of={method.generator}, start=cifar100, clients={participants}, {RECIPES[recipe]}, seed={seed}"
+    return replace(method, generator=f"federated({settings})")
 
 
 GREEDY = Method("Greedy", policy=with_total("greedy"))

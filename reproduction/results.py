@@ -58,6 +58,21 @@ def gamma_reduction(run: Record, base: Record) -> float | None:
     return None if ours is None or not theirs else 100 * (1 - ours / theirs)
 
 
+def megabytes(run: Record) -> float:
+    """Megabytes that a client receives and sends in the rounds of a run, on average."""
+    return sum(run["bytes"].values()) / 1e6
+
+
+def generator_megabytes(run: Record) -> float:
+    """Megabytes that a client receives and sends to train the generator and to get it, on average."""
+    return sum(run["generator"]["bytes"].values()) / 1e6
+
+
+def generator_seconds(run: Record) -> float:
+    """Seconds in which the clients trained the generator."""
+    return float(run["generator"]["seconds"])
+
+
 def minutes(run: Record) -> float | None:
     """Minutes of generation and training; None if images were in the bank already, which shortens the run."""
     found = (run["images"] or {}).get("found", 0)

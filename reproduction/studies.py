@@ -36,7 +36,9 @@ STARTS = {
     SCRATCH: Start("3x3", "", "3x3 stem, from scratch"),
     "cifar100": Start("3x3", "{other}-pretrained", f"3x3 stem, {_TRAINED}"),
     "cifar100-imagenet-stem": Start("imagenet", "{other}-imagenet-stem", f"ImageNet's 7x7 stem, {_TRAINED}"),
-    IMAGENET: Start("imagenet", IMAGENET, "ImageNet's 7x7 stem, starting from ImageNet (torchvision's, rebuilt in int8)"),
+    IMAGENET: Start(
+        "imagenet", IMAGENET, "ImageNet's 7x7 stem, starting from ImageNet (torchvision's, rebuilt in int8)"
+    ),
 }
 """The last two reach the paper's level; runs on CIFAR-100 start from CIFAR-10 weights in the same way."""
 
