@@ -9,9 +9,11 @@ from __future__ import annotations
 import html
 import re
 import unicodedata
+from collections.abc import Sequence
 from typing import Final
 
 FORM: Final = "NFC"
+MOST_NAMED = 6  # names of a long list that `first_of` shows
 
 # Joiners are invisible, but Persian, Hindi and many emoji are not written without them.
 JOINERS = "\u200c\u200d"
@@ -85,3 +87,22 @@ def from_csv(text: str) -> str:
     '=1+1'
     """
     return re.sub(*FORMULA_IN_CSV, text)
+
+
+def listed(names: Sequence[str]) -> str:
+    """Join names for a sentence.
+
+    >>> listed(["a"]), listed(["a", "b", "c"])
+    ('a', 'a, b and c')
+    """
+    return " and ".join(filter(None, (", ".join(names[:-1]), *names[-1:])))
+
+
+def first_of(names: Sequence[str]) -> str:
+    """The first names for a sentence, and how many there are besides.
+
+    >>> first_of("ab"), first_of("abcdefgh")
+    ('a, b', 'a, b, c, d, e, f and 2 more')
+    """
+    rest = len(names) - MOST_NAMED
+    return ", ".join(names[:MOST_NAMED]) + (f" and {rest:,} more" if rest > 0 else "")

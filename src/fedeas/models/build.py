@@ -10,14 +10,13 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
+from fedeas.core.digests import stream_seed
 from fedeas.core.errors import InputError
 from fedeas.core.files import PathLike
 from fedeas.core.own_code import failed, find_callable, installed
 from fedeas.core.records import reason_of
 from fedeas.core.spec import own_code_named, read_call
-from fedeas.core.streams import stream_seed
-from fedeas.core.tensor_files import read_tensors
-from fedeas.core.weight_files import CHOICES, SUFFIX, TORCHVISION, model_weights
+from fedeas.core.weight_files import CHOICES, SUFFIX, TORCHVISION, model_weights, read_tensors
 from fedeas.models.layers import Norm
 from fedeas.models.projection import Projected
 from fedeas.models.resnet import ResNet18, Stem
