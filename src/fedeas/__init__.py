@@ -15,8 +15,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from fedeas.calls.plans import plan
-from fedeas.core.errors import FedEASError, InputError, PolicyError, SpecError
-from fedeas.core.extras import extra_for
+from fedeas.core.errors import FedEASError, InputError, PolicyError, SpecError, extra_for
 from fedeas.planning.beta import (
     BetaForTotal,
     BetaInterval,

@@ -12,8 +12,8 @@ from fedeas.algorithms import FedAvg, FedProx, parse_algorithm
 from fedeas.algorithms.base import ClientJob, Fleet, Reply, load_model, model_arrays, weighted_mean
 from fedeas.algorithms.local_sgd import BatchPlan, augmented, learning_rate, local_sgd
 from fedeas.config import TrainConfig
+from fedeas.core.digests import stream
 from fedeas.core.errors import InputError, RunError, SpecError
-from fedeas.core.streams import stream
 from fedeas.data.client import ClientData, Normaliser
 from fedeas.federation.rounds import Schedule, federate
 from fedeas.federation.worker import LocalEngine, Worker

@@ -23,8 +23,8 @@ from fedeas.algorithms.fedgen import (
 )
 from fedeas.algorithms.local_sgd import Batch
 from fedeas.config import TrainConfig
+from fedeas.core.digests import stream_seed
 from fedeas.core.errors import InputError
-from fedeas.core.streams import stream_seed
 from fedeas.data.client import ClientData, Normaliser
 from fedeas.models.build import build_model
 

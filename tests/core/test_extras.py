@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fedeas.core.extras import PACKAGES, extra_for
+from fedeas.core.errors import PACKAGES, extra_for
 
 PROJECT = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
 IMPORTED_AS = {"scikit-learn": "sklearn", "pillow": "PIL", "mlflow-skinny": "mlflow"}

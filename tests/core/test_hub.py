@@ -8,8 +8,7 @@ import torch
 from safetensors.torch import save, save_file
 
 from fedeas import InputError
-from fedeas.core.hub import get_weights
-from fedeas.core.weight_files import generator_weights
+from fedeas.core.weight_files import generator_weights, get_weights
 
 CONTENT = save({"x": torch.arange(3.0)})
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 
 from fedeas import InputError
-from fedeas.core.tensor_files import read_tensors, write_tensors
+from fedeas.core.weight_files import read_tensors, write_tensors
 
 TENSORS = {
     "a/b": torch.arange(6, dtype=torch.float32).reshape(2, 3),

@@ -16,7 +16,6 @@ from safetensors.numpy import save
 from safetensors.torch import save_file
 
 from fedeas import InputError
-from fedeas.core import tensor_files as tensorfile
 from fedeas.core import weight_files as weights
 from fedeas.core.weight_files import (
     checkout_of,
@@ -178,7 +177,7 @@ def test_every_change_of_a_tensor_changes_the_digest(tmp_path, change):
 
 def test_a_tensor_of_many_blocks_is_read_to_its_end(tmp_path, monkeypatch):
     whole = weights_digest(written(tmp_path / "w.safetensors"))
-    monkeypatch.setattr(tensorfile, "BLOCK", 5)
+    monkeypatch.setattr(weights, "BLOCK", 5)
     assert weights_digest(written(tmp_path / "v.safetensors")) == whole
 
 

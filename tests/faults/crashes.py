@@ -18,7 +18,7 @@ import torch
 
 from fedeas.config import load_config
 from fedeas.core.errors import InputError
-from fedeas.core.tensor_files import read_tensors
+from fedeas.core.weight_files import read_tensors
 from fedeas.federation import checkpoint
 from fedeas.federation.run import execute
 from fedeas.generators.bank import Bank

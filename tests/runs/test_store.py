@@ -8,7 +8,7 @@ import pytest
 from fedeas import Allocation, InputError, LabelCounts
 from fedeas.config import RunConfig, load_config
 from fedeas.core.errors import RunError
-from fedeas.core.tensor_files import write_tensors
+from fedeas.core.weight_files import write_tensors
 from fedeas.runs.store import RunStore, read_run
 from fedeas.runs.summary_check import COUNTS, MAYBE_UNKNOWN, SECONDS, SHARES
 

@@ -14,7 +14,7 @@ import fedeas.config.hyperparameters as hyperparameters
 from fedeas.algorithms.base import MODEL, Arrays, ClientJob, Fleet, Reply, group, head_of, model_arrays
 from fedeas.algorithms.fedavg import FedAvg
 from fedeas.algorithms.local_sgd import Batch, Objective
-from fedeas.core.streams import stream_seed
+from fedeas.core.digests import stream_seed
 
 GENERATOR, ADAM, HEAD_WEIGHT, HEAD_BIAS = "generator/", "adam/", "head/weight", "head/bias"
 COUNTS, SHARES, CLASSES, SEED = "fleet/counts", "fleet/shares", "fleet/classes", "fleet/seed"

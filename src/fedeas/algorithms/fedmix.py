@@ -13,7 +13,7 @@ import fedeas.config.hyperparameters as hyperparameters
 from fedeas.algorithms.base import MODEL, Arrays, ClientJob, Fleet, Reply, group, model_arrays
 from fedeas.algorithms.fedavg import FedAvg
 from fedeas.algorithms.local_sgd import Batch, Objective
-from fedeas.core.streams import stream
+from fedeas.core.digests import stream
 
 IMAGES, LABELS, PARTNER, CLASSES = "mash/images", "mash/labels", "partner", "fleet/classes"
 

@@ -23,8 +23,8 @@ from fedeas.config.hyperparameters import CrossEntropy, parse_loss
 from fedeas.config.sections import TrainConfig
 from fedeas.core.arrays import IntArray
 from fedeas.core.devices import autocast
+from fedeas.core.digests import stream
 from fedeas.core.errors import RunError
-from fedeas.core.streams import stream
 
 TERMS = "loss/terms"
 """In the shared tensors of an objective: what is added to the logit of each class, (classes,)."""

@@ -24,7 +24,7 @@ from fedeas.algorithms.base import (
 )
 from fedeas.algorithms.fedavg import FedAvg
 from fedeas.algorithms.local_sgd import learning_rate, local_sgd
-from fedeas.core.streams import stream
+from fedeas.core.digests import stream
 
 CONTROL, SHIFT, TOTAL, CLIENTS = "control/", "shift/", "fleet/total", "fleet/clients"
 

@@ -21,8 +21,7 @@ from fedeas.cli.planner import planner
 from fedeas.cli.pretrain import pretrain
 from fedeas.cli.runs import demo, report, run, runs
 from fedeas.cli.weights import weights
-from fedeas.core.errors import FedEASError, RunError
-from fedeas.core.extras import extra_for
+from fedeas.core.errors import FedEASError, RunError, extra_for
 from fedeas.core.files import known_error
 from fedeas.core.foreign_text import printable
 

@@ -14,7 +14,7 @@ from rich.progress import Progress
 from fedeas.config.run import RunConfig
 from fedeas.config.sections import EngineConfig, PartitionConfig, RoundsConfig, TrainConfig
 from fedeas.core.arrays import cores
-from fedeas.core.sentences import listed
+from fedeas.core.foreign_text import listed
 from fedeas.data.sources import load_dataset
 from fedeas.fast import backend_for
 from fedeas.federation.run import execute

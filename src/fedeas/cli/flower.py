@@ -11,8 +11,7 @@ from typing import Annotated
 import typer
 
 from fedeas.cli.options import Overrides, read_config
-from fedeas.core.errors import FedEASError, InputError, RunError
-from fedeas.core.extras import extra_for
+from fedeas.core.errors import FedEASError, InputError, RunError, extra_for
 
 flower = typer.Typer(name="flower", no_args_is_help=True, help="Train a federation on Flower's SuperLink and nodes.")
 

@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from fedeas.cli.options import RUNS
-from fedeas.core.extras import extra_for
+from fedeas.core.errors import extra_for
 from fedeas.views.web.runs import FOLDER_VARIABLE
 from fedeas.views.web.sources import MAX_MEGABYTES
 

@@ -19,8 +19,7 @@ from fedeas.cli.options import RUNS, AsJson, DataRoot, Folder, Minutes, Override
 from fedeas.cli.progress import announce, progress, say_how_long
 from fedeas.config.run import RunConfig
 from fedeas.core.deadline import Deadline
-from fedeas.core.errors import FedEASError, InputError, StoppedError
-from fedeas.core.extras import extra_for
+from fedeas.core.errors import FedEASError, InputError, StoppedError, extra_for
 from fedeas.core.foreign_text import printable
 from fedeas.runs.progress import progress_of
 from fedeas.runs.store import PACKED_RUNS, Record, Run, RunStore, read_run, sound_runs

@@ -38,7 +38,7 @@ def get(
     name: Annotated[str | None, typer.Option(help="Name to give them; the file's by default.")] = None,
 ) -> None:
     """Put weights into the cache folder, where every command finds them by name."""
-    from fedeas.core.hub import get_weights
+    from fedeas.core.weight_files import get_weights
 
     path: Path = get_weights(source, name)
     print(path)

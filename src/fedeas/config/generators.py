@@ -18,7 +18,6 @@ from fedeas.core.spec import (
     Limit,
     NotNegative,
     Positive,
-    check_fields,
     number,
     own_code_named,
     read_spec,
@@ -29,9 +28,6 @@ from fedeas.core.spec import (
 class GeneratorFields(Described):
     """A generator as described in a config; values beyond their limits are refused."""
 
-    def __post_init__(self) -> None:
-        check_fields(self)
-
 
 GENERATOR = Limit("a generator", lambda value: isinstance(value, GeneratorFields))
 MULTIPLE_OF_8 = Limit("a multiple of 8", lambda size: whole(8).holds(size) and size % 8 == 0)  # as diffusers wants it
@@ -39,19 +35,13 @@ MULTIPLE_OF_8 = Limit("a multiple of 8", lambda size: whole(8).holds(size) and s
 
 @dataclass(frozen=True)
 class Gaussian(GeneratorFields):
-    """Fields of `GaussianGenerator`, which is fitted to the training part when the run starts, or read from a file.
+    """Fields of `GaussianGenerator`, which is fitted to the training part when the run starts, or read from a file."""
 
-    Args:
-        components: dimensions of the basis.
-        shrinkage: least weight of the pooled covariance.
-        weights: a file of `GaussianGenerator.save`, which holds all others.
-        basis: directions of largest variance (pca), or cosines, which are the same for all images (dct).
-    """
-
-    components: Annotated[int, whole(1)] = 32
+    components: Annotated[int, whole(1)] = 32  # dimensions of the basis
+    # Least weight of the pooled covariance.
     shrinkage: Annotated[float, number("a number from 0 to 1", lambda share: 0 <= share <= 1)] = 0.1
-    weights: str = ""
-    basis: Literal["pca", "dct"] = "pca"
+    weights: str = ""  # a file of `GaussianGenerator.save`, which holds all other fields
+    basis: Literal["pca", "dct"] = "pca"  # directions of largest variance, or cosines, the same for all images
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -85,22 +75,16 @@ class SdTurbo(GeneratorFields):
 
 @dataclass(frozen=True)
 class Wrapper(GeneratorFields):
-    """Fields of a generator that wraps another one."""
+    """Fields of a generator that takes the images of another one."""
 
     of: Annotated[GeneratorFields, GENERATOR] = Diffusion()
 
 
 @dataclass(frozen=True)
 class ClassifierFiltered(Wrapper):
-    """Fields of `Filtered`: only the images of another generator whose class a classifier confirms.
+    """Fields of `Filtered`: only the images of another generator whose class a classifier confirms."""
 
-    Args:
-        of: the other generator.
-        classifier: a classifier file of `fedeas generator check`; without it one is trained on the official
-            training part.
-    """
-
-    classifier: str = ""
+    classifier: str = ""  # a file of `fedeas generator check`; without it one is trained on the official training part
 
     @classmethod
     def name(cls) -> str:
@@ -110,47 +94,32 @@ class ClassifierFiltered(Wrapper):
 
 @dataclass(frozen=True)
 class Shared(Wrapper):
-    """Fields of `SharedPool`: all clients take their images from one pool.
+    """Fields of `SharedPool`: all clients take their images from one pool."""
 
-    Args:
-        of: the generator that makes the images.
-        each: images of each class in the pool; with 0, as many as the client that needs most.
-    """
-
-    each: Annotated[int, whole(0)] = 0
+    each: Annotated[int, whole(0)] = 0  # images of each class in the pool; with 0, as many as a client needs at most
 
 
 @dataclass(frozen=True)
 class Federated(Wrapper):
     """Fields of a generator that the run's clients train together before the first round; no images leave them.
 
-    Args:
-        of: what they train: `diffusion(...)`, whose fields say how images are drawn, or `gaussian(...)`.
-        start: weights to start from, by file or name; by default random ones.
-        preset: network and recipe of `fedeas generator train`; by default that of the start, or one that suits the
-            images.
-        rounds, clients: rounds of the training, and how many clients train in each of them.
-        steps, batch: updates of a client in a round, and images of an update.
-        lr: Adam's learning rate; it grows in the first updates and falls to zero in the last tenth.
-        ema: largest decay of the mean over rounds, which is the result.
-        moments: what travels of Adam's moments: both, means of the second one's rows and columns, or nothing.
-        messages: the numbers in messages.
-        seed: seed of initial weights, chosen clients and noise; not that of the run.
-        allow_seen: accept a start that has seen images of the run's clients or test part.
+    They train `of`: `diffusion(...)`, whose fields say how images are drawn, or `gaussian(...)`.
     """
 
-    start: str = ""
-    preset: str = ""
+    start: str = ""  # weights to start from, by file or name; by default random ones
+    preset: str = ""  # of `fedeas generator train`; by default that of the start, or one that suits the images
     rounds: Annotated[int, whole(1)] = 100
-    clients: Annotated[int, whole(1)] = 10
-    steps: Annotated[int, whole(1)] = 10
-    batch: Annotated[int, whole(1)] = 128
-    lr: Positive = 4e-4
+    clients: Annotated[int, whole(1)] = 10  # that train in each round
+    steps: Annotated[int, whole(1)] = 10  # updates of a client in a round
+    batch: Annotated[int, whole(1)] = 128  # images of an update
+    lr: Positive = 4e-4  # Adam's learning rate; it grows in the first updates and falls to zero in the last tenth
+    # Largest decay of the mean over rounds, which is the result.
     ema: Annotated[float, number("a number from 0 to below 1", lambda decay: 0 <= decay < 1)] = 0.95
+    # What travels of Adam's moments: both, means of the second one's rows and columns, or nothing.
     moments: Literal["all", "factored", "none"] = "factored"
-    messages: Literal["bf16", "fp32"] = "bf16"
-    seed: Annotated[int, whole(0)] = 0
-    allow_seen: bool = False
+    messages: Literal["bf16", "fp32"] = "bf16"  # the numbers in messages
+    seed: Annotated[int, whole(0)] = 0  # of initial weights, chosen clients and noise; not that of the run
+    allow_seen: bool = False  # accept a start that has seen images of the run's clients or test part
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -163,18 +132,14 @@ class Federated(Wrapper):
 
 @dataclass(frozen=True)
 class HeldOut(GeneratorFields):
-    """Fields of `HeldOutImages`: the real images of ``data.held_out``, which no client holds.
+    """Fields of `HeldOutImages`: the real images of ``data.held_out``, which no client holds."""
 
-    Args:
-        disjoint: whether no two clients get the same image, as long as there are enough. This needs the plan of all
-            clients.
-    """
-
+    # Whether no two clients get the same image, as long as there are enough. This needs the plan of all clients.
     disjoint: bool = False
 
     @property
     def spec(self) -> str:
-        """The name alone, unless no two clients get the same image."""
+        """The name alone if nothing is given; other specs always show their first field."""
         return f"{self.name()}(disjoint=true)" if self.disjoint else self.name()
 
 

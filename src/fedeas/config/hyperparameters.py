@@ -15,41 +15,28 @@ import numpy as np
 from fedeas.core.arrays import FloatArray, IntArray
 from fedeas.core.errors import InputError, SpecError
 from fedeas.core.own_code import PREFIX
-from fedeas.core.spec import Described, NotNegative, Positive, canonical_spec, check_fields, number, read_spec, whole
+from fedeas.core.spec import Described, NotNegative, Positive, canonical_spec, number, read_spec, whole
 
 
 @dataclass(frozen=True)
 class FedAvg(Described):
     """Hyperparameters of FedAvg: none."""
 
-    def __post_init__(self) -> None:
-        check_fields(self)
-
 
 @dataclass(frozen=True)
 class FedProx(FedAvg):
-    """Hyperparameters of FedProx; the default is the paper's, supplement D.
+    """Hyperparameters of FedProx; the default is the paper's, supplement D."""
 
-    Args:
-        mu: weight of the proximal term; 0 is FedAvg.
-    """
-
-    mu: NotNegative = 0.01
+    mu: NotNegative = 0.01  # weight of the proximal term; 0 is FedAvg
 
 
 @dataclass(frozen=True)
 class SCAFFOLD(FedAvg):
-    """Hyperparameters of SCAFFOLD.
+    """Hyperparameters of SCAFFOLD."""
 
-    Args:
-        server_lr: the server's step size along the mean of the clients' updates.
-        option: how a client updates its control variate: from the full gradient (I) or from its own update (II).
-        weighting: weights of the clients, by ``"size"`` N_k or ``"uniform"``.
-    """
-
-    server_lr: Positive = 1.0
-    option: Literal["I", "II"] = "II"
-    weighting: Literal["size", "uniform"] = "size"
+    server_lr: Positive = 1.0  # the server's step size along the mean of the clients' updates
+    option: Literal["I", "II"] = "II"  # control variates from the full gradient, or from a client's own update
+    weighting: Literal["size", "uniform"] = "size"  # weights of the clients: N_k, or all equal
 
     def check_momentum(self, momentum: float) -> None:
         """Refuse momentum with option II, which computes the mean gradient from a client's update."""
@@ -59,53 +46,33 @@ class SCAFFOLD(FedAvg):
 
 @dataclass(frozen=True)
 class MOON(FedAvg):
-    """Hyperparameters of MOON; the defaults are the paper's, supplement D.
+    """Hyperparameters of MOON; the defaults are the paper's, supplement D."""
 
-    Args:
-        mu: weight of the contrastive loss; 0 is FedAvg.
-        tau: temperature of the similarities.
-    """
-
-    mu: NotNegative = 5.0
-    tau: Positive = 0.5
+    mu: NotNegative = 5.0  # weight of the contrastive loss; 0 is FedAvg
+    tau: Positive = 0.5  # temperature of the similarities
 
 
 @dataclass(frozen=True)
 class FedGen(FedAvg):
-    """Hyperparameters of FedGen; the first five defaults are the paper's, supplement D, the others FedGen's own code's.
+    """Hyperparameters of FedGen; five defaults are the paper's, supplement D, the last three FedGen's own code's."""
 
-    Args:
-        ensemble_lr: Adam's learning rate for the generator.
-        batch: batch size of generated features, at the server and at the clients.
-        noise: length of the noise vector.
-        hidden: width of the generator's hidden layer.
-        ensemble_epochs: training steps of the generator after each round.
-        weight: weight of the loss on generated features at the clients, in the first round.
-        latent: weight of the divergence from predictions on generated features, in the first round.
-        diversity: weight of the diversity term.
-    """
-
-    ensemble_lr: Positive = 3e-4
-    batch: Annotated[int, whole(2)] = 32
-    noise: Annotated[int, whole(1)] = 128
-    hidden: Annotated[int, whole(1)] = 256
-    ensemble_epochs: Annotated[int, whole(1)] = 100
-    weight: NotNegative = 10.0
-    latent: NotNegative = 10.0
-    diversity: NotNegative = 1.0
+    ensemble_lr: Positive = 3e-4  # Adam's learning rate for the generator
+    batch: Annotated[int, whole(2)] = 32  # of generated features, at the server and at the clients
+    noise: Annotated[int, whole(1)] = 128  # length of the noise vector
+    hidden: Annotated[int, whole(1)] = 256  # width of the generator's hidden layer
+    ensemble_epochs: Annotated[int, whole(1)] = 100  # training steps of the generator after each round
+    weight: NotNegative = 10.0  # of the loss on generated features at the clients, in the first round
+    latent: NotNegative = 10.0  # weight of the divergence from predictions on generated features, in the first round
+    diversity: NotNegative = 1.0  # weight of the diversity term
 
 
 @dataclass(frozen=True)
 class FedMix(FedAvg):
-    """Hyperparameters of FedMix; the defaults are its paper's for CIFAR-10, as Flower's FedMix baseline records them.
+    """Hyperparameters of FedMix; the defaults are its paper's for CIFAR-10, as Flower's baseline records them."""
 
-    Args:
-        lam: share of the averages in a mixed image; 0 is FedAvg.
-        mash: images in an average, 0 for all of a client's. An average of few images reveals them.
-    """
-
+    # Share of the averages in a mixed image; 0 is FedAvg.
     lam: Annotated[float, number("a number, 0 or more and below 1", lambda lam: 0 <= lam < 1)] = 0.05
-    mash: Annotated[int, whole(0)] = 0
+    mash: Annotated[int, whole(0)] = 0  # images in an average, 0 for all of a client's; one of few reveals them
 
 
 HYPERPARAMETERS: dict[str, type[FedAvg]] = {
@@ -113,6 +80,7 @@ HYPERPARAMETERS: dict[str, type[FedAvg]] = {
 }
 
 
+@cache
 def parse_hyperparameters(text: str) -> FedAvg:
     """The hyperparameters that an algorithm's spec gives.
 
@@ -131,9 +99,6 @@ def algorithm_spec(text: str) -> str:
 class CrossEntropy(Described):
     """The loss of a client's samples: cross-entropy of its logits, which other losses adjust by its label counts."""
 
-    def __post_init__(self) -> None:
-        check_fields(self)
-
     def logit_terms(self, counts: IntArray) -> FloatArray:
         """What is added to the logit of each class, given the samples that the client trains on."""
         return np.zeros(len(counts))
@@ -143,14 +108,11 @@ class CrossEntropy(Described):
 class BalancedSoftmax(CrossEntropy):
     """Cross-entropy of logits plus tau log of the client's class shares (Ren et al., NeurIPS 2020).
 
-    Args:
-        tau: how far the client's own class shares are taken out of the model; 1 corrects them fully, 0 is
-            cross-entropy.
-        smoothing: samples that are added to each class, so that a missing class has a share.
+    With `tau` 1 the client's own class shares are fully taken out of the model, with 0 it is cross-entropy.
     """
 
     tau: NotNegative = 1.0
-    smoothing: Positive = 1.0
+    smoothing: Positive = 1.0  # samples that are added to each class, so that a missing class has a share
 
     def logit_terms(self, counts: IntArray) -> FloatArray:
         """The logarithms of the smoothed shares; they are all equal for a balanced client, and then have no effect."""

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import difflib
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 
 from fedeas.config.run import RunConfig
-from fedeas.config.sections import Section
 from fedeas.core.errors import InputError
 from fedeas.core.foreign_text import printable
 from fedeas.core.records import checked_file, is_there
@@ -46,9 +46,8 @@ def config_file(path: str | Path) -> Path:
     >>> config_file("digits").name
     'digits.toml'
     """
-    packaged = PACKAGED / f"{path}.toml"
-    is_name = str(path) in packaged_configs()
-    return packaged if is_name and not Path(path).is_file() else Path(path)
+    is_name = str(path) in packaged_configs() and not Path(path).is_file()
+    return PACKAGED / f"{path}.toml" if is_name else Path(path)
 
 
 def packaged_configs() -> list[str]:
@@ -69,7 +68,15 @@ def checked_config(content: Mapping[str, Any], source: str = "the config") -> Ru
     try:
         return RunConfig.model_validate(content)
     except ValidationError as error:
-        raise InputError(f"{source}: {_in_words(error)}") from None
+        first = error.errors()[0]
+        key = ".".join(map(str, first["loc"]))
+        fact = f"{key}: {first['msg']}, not {_shortened(first['input'])}"
+        if first["type"] == "extra_forbidden":
+            near = _nearest_key(key)
+            fact = f"unknown key {_shortened(key)}" + (f"; did you mean {near!r}?" if near else "")
+        elif first["type"] == "value_error":  # raised by a check of ours, with a full message
+            fact = str(first["ctx"]["error"])
+        raise InputError(f"{source}: {fact}") from None
 
 
 def _read_toml(path: Path) -> dict[str, Any]:
@@ -79,51 +86,33 @@ def _read_toml(path: Path) -> dict[str, Any]:
     checked_file(path, MAX_CONFIG_BYTES)
     try:
         return tomllib.loads(path.read_text("utf-8"))
-    except RecursionError:
-        raise InputError(f"{path}: cannot be read as TOML (nested too deeply)") from None
-    except (ValueError, OSError) as error:  # of TOML, of UTF-8, and of numbers with thousands of digits
-        raise InputError(f"{path}: cannot be read as TOML ({printable(error)})") from None
+    except (ValueError, OSError, RecursionError) as error:  # of TOML, of UTF-8, and of numbers with thousands of digits
+        reason = "nested too deeply" if isinstance(error, RecursionError) else printable(error)
+        raise InputError(f"{path}: cannot be read as TOML ({reason})") from None
 
 
 def _apply(content: dict[str, Any], override: str) -> None:
+    """Set one key; its value is read as TOML, or as text if it is no TOML or if text is wanted, as in label=2024."""
     key, equals, text = override.partition("=")
     if not equals or not key.strip():
         raise InputError(f"override {_shortened(override)} is not of the form key=value, such as train.lr=0.05")
     *sections, name = key.strip().split(".")
+    kind: Any = RunConfig
     for section in sections:
+        kind = _kind(kind, section)
         content = content.setdefault(section, {})
         if not isinstance(content, dict):
             raise InputError(f"override {_shortened(override)}: {_shortened(section)} is not a section")
-    content[name] = _value(text.strip(), is_text=_holds_text(sections, name))
-
-
-def _value(text: str, is_text: bool) -> Any:
-    """The text as a TOML value; the text itself if it is not valid TOML, or if text is wanted, such as label=2024."""
-    try:
+    content[name] = text.strip()
+    with suppress(ValueError, KeyError, RecursionError):
         value = tomllib.loads(f"value = {text}")["value"]
-    except (ValueError, KeyError, RecursionError):
-        return text
-    return text if is_text and not isinstance(value, str) else value
+        if isinstance(value, str) or _kind(kind, name) not in (str, str | None):
+            content[name] = value
 
 
-def _holds_text(sections: Iterable[str], name: str) -> bool:
-    """Whether the key's value is text."""
-    model: Any = RunConfig
-    for key in (*sections, name):
-        field = getattr(model, "model_fields", {}).get(key)
-        model = None if field is None else field.annotation
-    return model in (str, str | None)
-
-
-def _in_words(error: ValidationError) -> str:
-    first = error.errors()[0]
-    key = ".".join(str(part) for part in first["loc"])
-    if first["type"] == "extra_forbidden":
-        near = _nearest_key(key)
-        return f"unknown key {_shortened(key)}" + (f"; did you mean {near!r}?" if near else "")
-    if first["type"] == "value_error":  # raised by this module, with a full message
-        return str(first["ctx"]["error"])
-    return f"{key}: {first['msg']}, not {_shortened(first['input'])}"
+def _kind(section: Any, key: str) -> Any:
+    """The type of a key's value; None if there is no such key."""
+    return getattr(getattr(section, "model_fields", {}).get(key), "annotation", None)
 
 
 def _shortened(value: object) -> str:
@@ -148,18 +137,8 @@ def _nearest_key(unknown: str) -> str | None:
     section, _, name = unknown.rpartition(".")
     if name in OTHER_NAMES:
         return OTHER_NAMES[name]
-    keys: dict[str, list[str]] = {}
-    for key in _all_keys():
-        keys.setdefault(key.rpartition(".")[2], []).append(key)
-    near = difflib.get_close_matches(name, keys, n=1)
+    keys = [key.rpartition(".") for key in RunConfig().flat]
+    near = difflib.get_close_matches(name, dict.fromkeys(key[2] for key in keys), n=1)
     # If several sections have it: the one that was given, or else none at all.
-    return min(keys[near[0]], key=lambda key: (key.rpartition(".")[0] != section, len(key))) if near else None
-
-
-def _all_keys() -> Iterator[str]:
-    """All keys, those of a section as ``section.key``."""
-    for name, field in RunConfig.model_fields.items():
-        if isinstance(field.default, Section):
-            yield from (f"{name}.{key}" for key in type(field.default).model_fields)
-        else:
-            yield name
+    same = ("".join(key) for key in sorted(keys, key=lambda key: (key[0] != section, len(key[0]))) if key[2] in near)
+    return next(same, None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from copy import deepcopy
 from typing import Any
 
 from pydantic import ValidationError
@@ -21,7 +22,7 @@ def recorded_config(content: Mapping[str, Any]) -> RunConfig:
     >>> recorded_config({"train": {"server_epochs": 2}}).is_old
     True
     """
-    known: dict[Any, Any] = {key: dict(value) if isinstance(value, dict) else value for key, value in content.items()}
+    known: dict[Any, Any] = deepcopy(dict(content))
     old = {place: known[place[0]].pop(place[1]) for place in REMOVED if place[1] in known.get(place[0], {})}
     try:
         config = RunConfig.model_validate(known)

@@ -8,14 +8,14 @@ are left out of it. When a run starts, it writes digests of its data, weights an
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
 from pydantic import PrivateAttr, ValidationInfo, field_validator, model_validator
 
 from fedeas.config.generators import GENERATORS, Python, read_generator, without_places
-from fedeas.config.hyperparameters import SCAFFOLD, FedAvg, algorithm_spec, parse_hyperparameters
+from fedeas.config.hyperparameters import SCAFFOLD, algorithm_spec, parse_hyperparameters
 from fedeas.config.sections import (
     ContentConfig,
     DataConfig,
@@ -75,12 +75,10 @@ class RunConfig(Section):
     def _parts_fit_together(self) -> RunConfig:
         if (self.data.protocol == "paper") != (self.partition.scheme == "paper"):
             raise ValueError("data.protocol 'paper' and partition.scheme 'paper' go together; set both or neither")
-        if PREFIX not in self.algorithm and isinstance(own := _hyperparameters(self.algorithm), SCAFFOLD):
+        if PREFIX not in self.algorithm and isinstance(own := parse_hyperparameters(self.algorithm), SCAFFOLD):
             own.check_momentum(self.train.momentum)
         if self.data.held_out and self.data.protocol != "clean":
-            raise ValueError(
-                "data.held_out needs data.protocol 'clean'; the paper's protocol gives all images to clients"
-            )
+            raise ValueError("data.held_out needs data.protocol 'clean', as 'paper' gives all images to clients")
         if self.policy.startswith("pool(") and not self.generator.startswith("shared("):
             shared = f"generator=shared(of={self.generator})"
             raise ValueError(f"policy pool counts images that all clients share; set {shared}")
@@ -125,36 +123,35 @@ class RunConfig(Section):
 
     def _meaning(self) -> dict[str, Any]:
         """Every choice in its canonical spelling, without those that do not change the result."""
-        place: Any = {"label": True, "data": {"root"}, "engine": set(EngineConfig.model_fields) - {"precision"}}
-        meaning = self.model_dump(exclude=place)
-        for kind in ("policy", "generator", "algorithm"):
-            meaning[kind] = _spelling(kind, meaning[kind])
+        content, meaning = self.content, self.model_dump(exclude={"label"})
         scheme = meaning["partition"]["scheme"] = self.partition.chosen(has_clients=False)
-        _drop(meaning["partition"], set().union(*SPLIT_FIELDS.values()) - {*SPLIT_FIELDS[scheme]})
-        _drop(meaning["partition"], {"seed"} if scheme in UNSEEDED else set())
-        _drop(meaning["train"], {"epochs"} if self.train.steps else set())
         meaning["rounds"]["participation"] = self.participants
         meaning["model"]["norm"] = self.model.usual_norm
-        self._drop_names_of_content(meaning)
-        for (section, name), value in ADDED_LATER.items():
-            _drop(meaning[section], {name} if meaning[section].get(name) == value else set())
+        for kind in ("policy", "generator", "algorithm"):
+            meaning[kind] = _spelling(kind, meaning[kind])
+        out = {("engine", name) for name in EngineConfig.model_fields if name != "precision"} | {("data", "root")}
+        out |= {("partition", name) for fields in SPLIT_FIELDS.values() for name in fields}
+        out -= {("partition", name) for name in SPLIT_FIELDS[scheme]}
+        out |= {place for place, value in ADDED_LATER.items() if meaning[place[0]][place[1]] == value}
+        out |= {("train", "epochs")} if self.train.steps else set()
+        # Names and paths of content whose digest is known.
+        out |= {("model", "weights")} if content.weights else set()
+        out |= {("data", "dataset")} if content.data and is_place(self.data.dataset) else set()
+        if not self.generates:
+            del meaning["generator"]
+            out.add(("content", "generator"))
+        elif content.generator:
+            meaning["generator"] = without_places(self.generator)
+        if scheme in UNSEEDED:
+            out.add(("partition", "seed"))
+            if content.partition:  # one split, wherever it comes from
+                meaning["partition"]["scheme"] = "given"
+                out.add(("partition", "file"))
+        for section, name in out:
+            del meaning[section][name]
         for (section, name), value in self._removed.items():
             meaning[section] |= {name: value} if value != REMOVED[section, name] else {}
         return meaning
-
-    def _drop_names_of_content(self, meaning: dict[str, Any]) -> None:
-        """Drop names and paths of content whose digest is known."""
-        if not self.generates:
-            _drop(meaning, {"generator"})
-            _drop(meaning["content"], {"generator"})
-        elif self.content.generator:
-            meaning["generator"] = without_places(self.generator)
-        if self.content.weights:
-            _drop(meaning["model"], {"weights"})
-        if self.content.partition and meaning["partition"]["scheme"] in UNSEEDED:  # one split, wherever it comes from
-            meaning["partition"] |= {"scheme": "given", "file": ""}
-        if self.content.data and is_place(self.data.dataset):
-            _drop(meaning["data"], {"dataset"})
 
     @property
     def flat(self) -> dict[str, Any]:
@@ -223,14 +220,3 @@ def _spelling(kind: str, text: str) -> str:
         return _canonical(kind, text)
     except FedEASError:
         return text
-
-
-@lru_cache(maxsize=1024)
-def _hyperparameters(text: str) -> FedAvg:
-    """The settings of an algorithm; thousands of runs share a few."""
-    return parse_hyperparameters(text)
-
-
-def _drop(section: dict[str, Any], names: Iterable[str]) -> None:
-    for name in names:
-        del section[name]

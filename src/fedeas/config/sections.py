@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from fedeas.config.hyperparameters import parse_loss
 from fedeas.core.own_code import PREFIX
@@ -35,15 +35,10 @@ class DataConfig(Section):
     are for the generator ``held-out``.
     """
 
-    dataset: str = "digits"
+    dataset: Annotated[str, AfterValidator(checked_name)] = "digits"
     protocol: Literal["clean", "paper"] = "clean"
     held_out: Annotated[int, Field(ge=0)] = 0
     root: str | None = None
-
-    @field_validator("dataset")
-    @classmethod
-    def _is_known(cls, name: str) -> str:
-        return checked_name(name)
 
 
 class PartitionConfig(Section):
@@ -132,13 +127,8 @@ class TrainConfig(Section):
     weight_decay: NotNegative = 0.0
     schedule: Literal["constant", "cosine"] = "constant"
     augment: Literal["none", "flip", "crop-flip"] = "none"
-    loss: str = "cross-entropy"
+    loss: Annotated[str, AfterValidator(lambda text: parse_loss(text).spec)] = "cross-entropy"
     sampling: Literal["shuffled", "balanced"] = "shuffled"
-
-    @field_validator("loss")
-    @classmethod
-    def _in_one_spelling(cls, text: str) -> str:
-        return parse_loss(text).spec
 
 
 class RoundsConfig(Section):

@@ -38,11 +38,7 @@ def frozen_integers(values: ArrayLike) -> IntArray:
 
 
 def row_blocks(rows: int, columns: int, cells: int = BLOCK_CELLS) -> Iterator[slice]:
-    """Slices of rows that together hold about this many cells.
-
-    >>> [block.stop - block.start for block in row_blocks(100_000, 2**14)][:2]
-    [2, 2]
-    """
+    """Slices of rows that together hold about this many cells."""
     step = max(1, cells // max(1, columns))
     for start in range(0, rows, step):
         yield slice(start, start + step)
@@ -56,15 +52,14 @@ def for_row_blocks(work: Callable[[slice], None], rows: int, columns: int, cells
     """
     blocks = list(row_blocks(rows, columns, cells))
     threads = min(cores(), len(blocks)) if rows * columns >= THREADED_CELLS else 1
-    if threads == 1:
-        for block in blocks:
-            work(block)
-        return
 
     def work_on(share: int) -> None:
         for block in blocks[len(blocks) * share // threads : len(blocks) * (share + 1) // threads]:
             work(block)
 
+    if threads <= 1:
+        work_on(0)
+        return
     with ThreadPoolExecutor(threads) as pool:
         list(pool.map(work_on, range(threads)))  # raises what a thread raised
 
@@ -75,11 +70,7 @@ def cores() -> int:
 
 
 def digest_of_arrays(arrays: Iterable[NDArray[Any]]) -> str:
-    """SHA-256 of the arrays' types, shapes and values, in this order; the same on every machine.
-
-    >>> digest_of_arrays([np.arange(3)]) == digest_of_arrays([np.arange(3)[::-1][::-1]])
-    True
-    """
+    """SHA-256 of the arrays' types, shapes and values, in this order; the same on every machine."""
     digest = hashlib.sha256()
     for array in arrays:
         plain = np.ascontiguousarray(array)

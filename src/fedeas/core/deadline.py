@@ -6,32 +6,23 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-ONCE = ("generate", "prepare")
-"""Phases of a round that only new clients and sizes need."""
+ONCE = ("generate", "prepare")  # phases of a round that only new clients and sizes need
 
 
 def lasting_seconds(record: dict[str, Any]) -> float:
-    """The seconds of a round without the phases in `ONCE`: what another round like it would take.
-
-    >>> lasting_seconds({"seconds": {"train": 2.0, "generate": 60.0}})
-    2.0
-    """
+    """The seconds of a round without the phases in `ONCE`: what another round like it would take."""
     return float(sum(spent for name, spent in record.get("seconds", {}).items() if name not in ONCE))
 
 
 class Deadline:
-    """Called after each round, tells whether to pause because the next round would probably end too late.
-
-    >>> Deadline(minutes=60)({"seconds": {"train": 2.0}})
-    False
-    """
+    """Called after each round, tells whether to pause because the next round would probably end too late."""
 
     def __init__(self, minutes: float, clock: Callable[[], float] = time.monotonic) -> None:
         self.clock = clock
         self.end = clock() + 60 * minutes
 
     def __call__(self, record: dict[str, Any]) -> bool:
-        """Whether another round like this one, without the phases in `ONCE`, would end too late."""
+        """Whether another round like this one would end too late."""
         return self.left < lasting_seconds(record)
 
     @property

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 import warnings
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cache
@@ -15,6 +16,7 @@ from torch.nn import functional
 
 from fedeas.core.errors import InputError
 from fedeas.core.log import log
+from fedeas.core.records import reason_of
 
 COMPUTING = ("cpu", "cuda", "mps", "xpu")
 MOST_CALLS, LONG_ENOUGH = 5, 0.5  # the measurement ends after this many calls or seconds, whichever comes first
@@ -25,19 +27,17 @@ def chosen_device(name: str, setting: str = "device") -> torch.device:
     """The device ``cpu`` or ``cuda``; ``auto`` is a GPU if there is one. Errors name it by `setting`."""
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    remedy = "use cpu or auto"
     try:
         device = torch.device(name)
         if device.type not in COMPUTING:
-            raise InputError(f"{setting} {name!r} cannot be used (it computes nothing); use cpu, cuda or auto")
+            raise RuntimeError("it computes nothing")
         if device.type == "cuda" and device.index:  # Triton launches on a thread's current GPU, which is the first one
-            raise InputError(
-                f"{setting} {name!r} cannot be used, only the first GPU; set CUDA_VISIBLE_DEVICES={device.index}, "
-                "which makes this one the first, and use cuda"
-            )
+            remedy = f"set CUDA_VISIBLE_DEVICES={device.index}, which makes this one the first, and use cuda"
+            raise RuntimeError("only the first GPU can")
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError) as error:
-        reason = str(error).splitlines()[0]
-        raise InputError(f"{setting} {name!r} cannot be used ({reason}); use cpu or auto") from None
+        raise InputError(f"{setting} {name!r} cannot be used ({reason_of(error)}); {remedy}") from None
     return device
 
 
@@ -50,8 +50,7 @@ def device_name(device: torch.device) -> str:
 def torch_precision(name: str, device: torch.device) -> Iterator[None]:
     """A context in which torch computes in ``fp32``, ``tf32`` (faster products on GPUs that have it) or ``bf16``.
 
-    In ``fp32`` cuDNN must use deterministic kernels, which are not its fastest. For our networks its kernels of the
-    shorter formats are deterministic anyway.
+    In ``fp32`` cuDNN must use deterministic kernels. For our networks its kernels of the shorter formats are so anyway.
     """
     if name != "fp32" and device.type != "cuda":
         raise InputError(f"engine.precision {name} needs a GPU; use fp32 on {device}")
@@ -75,9 +74,8 @@ def available_precision(name: str, device: torch.device) -> str:
 def computes_in_bf16() -> bool:
     """Whether this processor computes in bf16, tried on a convolution and a product; logs a warning if it does not.
 
-    Torch refuses with an error, or with a warning that it computes in another way; both count as a refusal. After such
-    a warning torch would compute without oneDNN from then on, which changes the bits of a run: oneDNN is switched on
-    again.
+    Torch refuses with an error or a warning. After a warning it would compute without oneDNN from then on, which
+    changes the bits of a run: oneDNN is switched on again.
     """
     images, weight = torch.ones(1, 4, 8, 8), torch.ones(4, 4, 3, 3)
     one_dnn = torch.backends.mkldnn.enabled
@@ -89,7 +87,7 @@ def computes_in_bf16() -> bool:
             rows = torch.ones(64, 64)  # smaller products take another path
             functional.linear(rows, rows, rows[0])
     except (RuntimeError, Warning) as error:
-        log.warning("this processor does not compute in bf16 (%s); using fp32 instead", str(error).partition("\n")[0])
+        log.warning("this processor does not compute in bf16 (%s); using fp32 instead", reason_of(error))
         return False
     finally:
         torch.backends.mkldnn.enabled = one_dnn
@@ -124,30 +122,23 @@ def uploaded(tensor: Tensor, device: torch.device) -> Tensor:
 
 def copy_all(targets: Iterable[Tensor], sources: Iterable[Tensor]) -> None:
     """Copy many tensors, all those of one type together."""
-    by_type: dict[torch.dtype, tuple[list[Tensor], list[Tensor]]] = {}
+    by_type = defaultdict[torch.dtype, list[tuple[Tensor, Tensor]]](list)
     for target, source in zip(targets, sources, strict=True):
-        pair = by_type.setdefault(target.dtype, ([], []))
-        pair[0].append(target)
-        pair[1].append(source)
-    for group in by_type.values():
-        torch._foreach_copy_(*group)
+        by_type[target.dtype].append((target, source))
+    for pairs in by_type.values():
+        torch._foreach_copy_(*map(list, zip(*pairs, strict=True)))
 
 
 def seconds_of(call: Callable[[], object], device: torch.device) -> float:
     """Median seconds of a call, without the first, in which torch starts; random streams stay as they are."""
-    on_gpu = device.type == "cuda"
-
-    def timed() -> float:
-        start = time.perf_counter()
-        call()
-        if on_gpu:
-            torch.cuda.synchronize(device)
-        return time.perf_counter() - start
-
+    on_gpu, times = device.type == "cuda", list[float]()
     with torch.random.fork_rng(devices=[device] if on_gpu else []):
-        first, times = timed(), list[float]()
-        if first > LONGEST_START and not on_gpu:  # a GPU may take longer than that to load its kernels
-            return first
-        while len(times) < MOST_CALLS and sum(times) < LONG_ENOUGH:
-            times.append(timed())
-    return median(times)
+        while len(times) <= MOST_CALLS and sum(times[1:]) < LONG_ENOUGH:
+            start = time.perf_counter()
+            call()
+            if on_gpu:
+                torch.cuda.synchronize(device)
+            times.append(time.perf_counter() - start)
+            if times[0] > LONGEST_START and not on_gpu:  # a GPU may take longer than that to load its kernels
+                return times[0]
+    return median(times[1:])

@@ -18,11 +18,9 @@ from pathlib import Path
 
 from fedeas.core.errors import FedEASError, InputError, RunError
 
+# Temporary failures, after which the same command may succeed later; and those that need another path or permission.
 PASSING = {errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EFBIG, errno.ENOMEM, errno.EMFILE, errno.ENFILE}
-"""Temporary failures: the same command may succeed later."""
-
 UNUSABLE = {errno.EACCES, errno.EPERM, errno.EROFS, errno.EISDIR, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG}
-"""Permanent failures: the path or its permissions must change."""
 
 STRANGER_KEPT = 24 * 3600.0  # seconds before a temporary file of another machine or container is removed
 _PART = re.compile(r"\..*-(?P<place>[0-9a-f]{8})-(?P<pid>\d+)-(?P<born>[0-9a-f]{8})-[0-9a-f]{8}(\.[^.]*)?")
@@ -43,13 +41,11 @@ def written_whole(path: PathLike) -> Iterator[Path]:
     After the block the content is on the disk, not only in the operating system's cache.
     """
     target = Path(path)
-    with writing(target):  # a name that is too long fails here
-        has_folder = target.parent.is_dir()
-    if not has_folder:
-        raise InputError(f"{target}: the folder {target.parent} does not exist; create it first")
-    remove_leftovers(target.parent)
-    part = temporary(target)
     with writing(target):
+        if not target.parent.is_dir():
+            raise InputError(f"{target}: the folder {target.parent} does not exist; create it first")
+        remove_leftovers(target.parent)
+        part = temporary(target)
         try:
             yield part
             flush(part)
@@ -62,7 +58,7 @@ def written_whole(path: PathLike) -> Iterator[Path]:
 
 def temporary(target: Path) -> Path:
     """A new hidden name beside `target` that names the process using it."""
-    owner = f"{_place()}-{os.getpid()}-{_born(os.getpid())}"
+    owner = f"{_place()}-{os.getpid()}-{_short_hash(birth(os.getpid()))}"
     return target.with_name(f".{target.stem[:_LONGEST_STEM]}-{owner}-{secrets.token_hex(4)}{target.suffix}")
 
 
@@ -138,7 +134,7 @@ def remove_leftovers(folder: Path) -> None:
                 continue
             with suppress(OSError):
                 if named["place"] == _place():
-                    is_dead = _born(int(named["pid"])) != named["born"]
+                    is_dead = _short_hash(birth(int(named["pid"]))) != named["born"]
                 else:  # a file of another machine is judged by its age
                     is_dead = time.time() - entry.stat(follow_symlinks=False).st_mtime > STRANGER_KEPT
                 if is_dead and entry.is_dir():
@@ -156,22 +152,13 @@ def _place() -> str:
     return _short_hash(f"{socket.gethostname()} {space}")
 
 
-def _born(pid: int) -> str:
-    """A hash of the start time of a process, short enough for a file's name."""
-    return _short_hash(str(birth(pid)))
-
-
-def _short_hash(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()[:8]
+def _short_hash(text: object) -> str:
+    """A hash that is short enough for a file's name."""
+    return hashlib.sha256(str(text).encode()).hexdigest()[:8]
 
 
 def birth(pid: int) -> str | None:
-    """When the process of this pid started, as text; None if there is none, or if it has ended. Pids are reused.
-
-    >>> import os
-    >>> birth(os.getpid()) == birth(os.getpid()) is not None
-    True
-    """
+    """When the process of this pid started, as text; None if there is none, or if it has ended. Pids are reused."""
     if not Path("/proc/self/stat").exists():  # not Linux
         command = ["ps", "-o", "state=,lstart=", "-p", str(pid)]
         state, _, began = subprocess.run(command, capture_output=True, text=True).stdout.strip().partition(" ")

@@ -1,4 +1,4 @@
-"""Text from files and other machines: in one form of Unicode, and safe for the place where it is shown.
+"""Names in sentences, and text from elsewhere: in one form of Unicode, and safe for the place where it is shown.
 
 Names of clients and classes, paths and messages can hold anything: terminal escape sequences, markup, HTML,
 spreadsheet formulas. Each function for showing it is for one kind of place.
@@ -9,9 +9,11 @@ from __future__ import annotations
 import html
 import re
 import unicodedata
+from collections.abc import Sequence
 from typing import Final
 
 FORM: Final = "NFC"
+MOST_NAMED = 6  # names of a long list that `first_of` shows
 
 # Joiners are invisible, but Persian, Hindi and many emoji are not written without them.
 JOINERS = "\u200c\u200d"
@@ -26,11 +28,7 @@ _MARKDOWN = re.compile(r"([\\`*_{}\[\]()<>#+\-.!|$~:])")
 
 
 def in_one_form(name: str) -> str:
-    """The name in one form of Unicode: file systems and tables store letters such as "ä" in two.
-
-    >>> in_one_form("a\u0308") == "\u00e4"
-    True
-    """
+    """The name in one form of Unicode: file systems and tables store letters such as "ä" in two."""
     return unicodedata.normalize(FORM, name)
 
 
@@ -41,22 +39,14 @@ def printable(text: object) -> str:
     'a\\x1b[31m\\nb'
     """
     line = str(text)
-    if line.isprintable():
-        return line
-    return "".join(
-        each
-        if each.isprintable() or each in JOINERS or unicodedata.category(each) == "Zs"
-        else each.encode("unicode_escape").decode("ascii")
-        for each in line
-    )
+    for each in set() if line.isprintable() else set(line) - set(JOINERS):
+        if not each.isprintable() and unicodedata.category(each) != "Zs":
+            line = line.replace(each, each.encode("unicode_escape").decode("ascii"))
+    return line
 
 
 def for_html(text: object) -> str:
-    """Text for an HTML page, inside an element or a quoted attribute.
-
-    >>> for_html("<b>")
-    '&lt;b&gt;'
-    """
+    """Text for an HTML page, inside an element or a quoted attribute."""
     return html.escape(printable(text))
 
 
@@ -79,9 +69,24 @@ def for_csv(text: str) -> str:
 
 
 def from_csv(text: str) -> str:
-    """The text that `for_csv` wrote.
-
-    >>> from_csv("'=1+1")
-    '=1+1'
-    """
+    """The text that `for_csv` wrote."""
     return re.sub(*FORMULA_IN_CSV, text)
+
+
+def listed(names: Sequence[str]) -> str:
+    """Join names for a sentence.
+
+    >>> listed(["a"]), listed(["a", "b", "c"])
+    ('a', 'a, b and c')
+    """
+    return " and ".join(filter(None, (", ".join(names[:-1]), *names[-1:])))
+
+
+def first_of(names: Sequence[str]) -> str:
+    """The first names for a sentence, and how many there are besides.
+
+    >>> first_of("ab"), first_of("abcdefgh")
+    ('a, b', 'a, b, c, d, e, f and 2 more')
+    """
+    rest = len(names) - MOST_NAMED
+    return ", ".join(names[:MOST_NAMED]) + (f" and {rest:,} more" if rest > 0 else "")

@@ -1,7 +1,7 @@
-"""Code of users by name: ``python:package.module:name``, and the plain names that installed packages register.
+"""Code of users by name: ``python:package.module:name``, also in the current folder, or what a package registers.
 
-Modules in the current folder are found, too. What stands for the code in fingerprints is the text in its `fingerprint`
-attribute or, without one, the source files that it is named and defined in.
+What stands for the code in fingerprints is the text in its `fingerprint` attribute or, without one, the source files
+that it is named and defined in.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import re
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from functools import reduce
+from operator import attrgetter
 from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeVar
@@ -22,9 +22,7 @@ from fedeas.core.digests import json_digest
 from fedeas.core.errors import InputError, RunError, SpecError
 
 PREFIX = "python:"
-
-FORMAT = "fedeas-code-1"
-"""Names what a digest of code is made of; part of it."""
+FORMAT = "fedeas-code-1"  # names what a digest of code is made of; part of it
 
 ENTRY_POINTS = {
     "policy": "fedeas.policies",
@@ -40,7 +38,6 @@ _imported_sources: WeakKeyDictionary[ModuleType, tuple[Any, str]] = WeakKeyDicti
 
 _DOTTED = r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*"
 NAME_PATTERN = rf"{PREFIX}{_DOTTED}:{_DOTTED}"
-_NAME = re.compile(rf"{PREFIX}(?P<module>{_DOTTED}):(?P<name>{_DOTTED})")
 
 T = TypeVar("T")
 
@@ -53,22 +50,20 @@ def installed(kind: str) -> dict[str, str]:
     """
     from importlib.metadata import entry_points  # takes its time, and is rarely needed
 
-    if kind not in ENTRY_POINTS:
-        return {}
-    found = entry_points(group=ENTRY_POINTS[kind])
+    found = entry_points(group=ENTRY_POINTS[kind]) if kind in ENTRY_POINTS else ()
     return {each.name.lower().replace("_", "-"): f"{PREFIX}{each.module}:{each.attr}" for each in found}
 
 
 def split_name(name: str, kind: str) -> tuple[str, str]:
     """Module and name of ``python:module:name``; an error if the text is not of that form."""
-    match = _NAME.fullmatch(name)
-    if match is None:
+    if not re.fullmatch(NAME_PATTERN, name):
         raise SpecError(f"{kind} spec {name!r}: expected {PREFIX}module:name, as in {PREFIX}package.module:function")
-    return match["module"], match["name"]
+    _, module, inner = name.split(":")
+    return module, inner
 
 
 def find(spec: str, kind: str) -> tuple[ModuleType, Any]:
-    """The module of ``python:module:name``, imported, and what it calls by the name."""
+    """The module of ``python:module:name``, imported, and what it calls by the name; a file that changed is refused."""
     module_name, name = split_name(spec, kind)
     try:
         with current_folder_first():
@@ -79,26 +74,26 @@ def find(spec: str, kind: str) -> tuple[ModuleType, Any]:
             raise InputError(f"{spec}: no module {missing} in {Path.cwd()} nor among the installed ones") from None
         raise InputError(f"{spec}: importing {module_name} failed with {in_one_line(error)}") from error
     try:
-        return module, reduce(getattr, name.split("."), module)
+        found = attrgetter(name)(module)
     except AttributeError:
         raise InputError(f"{spec}: module {module_name} has no {name}") from None
+    sources(spec, module, found)
+    return module, found
 
 
 def find_class(spec: str, kind: str, base: type[T]) -> type[T]:
     """The class that ``python:module:name`` names; an error unless it extends `base`."""
-    module, found = find(spec, kind)
+    _, found = find(spec, kind)
     if not (isinstance(found, type) and issubclass(found, base)):
         raise SpecError(f"{spec} is no {kind}; name a class that extends {base.__module__}.{base.__name__}")
-    sources(spec, module, found)  # refuses a file that has changed
     return found
 
 
 def find_callable(spec: str, kind: str) -> Any:
     """The function or class that ``python:module:name`` names."""
-    module, found = find(spec, kind)
+    _, found = find(spec, kind)
     if not callable(found):
         raise SpecError(f"{spec} is of type {type(found).__name__}; name a function or a class that makes a {kind}")
-    sources(spec, module, found)  # refuses a file that has changed
     return found
 
 
@@ -129,24 +124,18 @@ def code(spec: str, thing: Any, hashes: tuple[str, ...]) -> list[str]:
 def sources(spec: str, module: ModuleType, *things: Any) -> tuple[str, ...]:
     """Hashes of the files that these things are named and defined in; none if one of them has no file."""
     homes = (sys.modules.get(getattr(thing, "__module__", None) or module.__name__, module) for thing in things)
-    hashes = [_source(spec, own) for own in dict.fromkeys((module, *homes))]
-    return tuple(own for own in hashes if own) if all(hashes) else ()
-
-
-def _source(spec: str, module: ModuleType) -> str | None:
-    """The hash of a module's file, if that is still what this process has imported.
-
-    A module that is reloaded has a new ``__spec__``.
-    """
-    try:
-        now = hashlib.sha256(Path(str(module.__file__)).read_bytes()).hexdigest()
-    except (AttributeError, OSError):
-        return None
-    loaded, before = _imported_sources.get(module, (None, now))
-    if loaded is module.__spec__ and before != now:
-        raise InputError(f"{spec}: {module.__file__} has changed since it was imported; restart to use what it is now")
-    _imported_sources[module] = module.__spec__, now
-    return now
+    hashes = []
+    for own in dict.fromkeys((module, *homes)):
+        try:
+            now = hashlib.sha256(Path(str(own.__file__)).read_bytes()).hexdigest()
+        except (AttributeError, OSError):
+            return ()
+        loaded, before = _imported_sources.get(own, (None, now))
+        if loaded is own.__spec__ and before != now:  # a module that is reloaded has a new one
+            raise InputError(f"{spec}: {own.__file__} has changed since it was imported; restart to use what it is now")
+        _imported_sources[own] = own.__spec__, now
+        hashes.append(now)
+    return tuple(hashes)
 
 
 @contextmanager
@@ -169,5 +158,4 @@ def failed(spec: str, error: Exception) -> RunError:
 
 def in_one_line(error: Exception) -> str:
     """An error's type and the first line of its message."""
-    lines = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
+    return ": ".join([type(error).__name__, *str(error).strip().splitlines()[:1]])

@@ -57,8 +57,8 @@ class DatasetParts:
     def digests(self) -> dict[str, tuple[str, ...]]:
         """Parts by digest: each part alone, and the training part followed by the test part."""
         given = {part: data for part, data in (("train", self.train), ("test", self.test)) if data and len(data[1])}
-        found = {data_digest(*data): (part,) for part, data in given.items()}
-        return {_digest_of(*zip(*given.values(), strict=True)): tuple(given), **found} if given else {}
+        found = {_digest_of(data): (part,) for part, data in given.items()}
+        return {_digest_of(*given.values()): tuple(given), **found} if given else {}
 
 
 @dataclass(frozen=True)
@@ -79,11 +79,7 @@ class Seen:
 
     @staticmethod
     def under(protocol: object, dataset: object, data: str | None = None, start: Seen | None = None) -> Seen:
-        """What a training under this protocol sees.
-
-        >>> Seen.under("merged", "digits").parts
-        ('train', 'test')
-        """
+        """What a training under this protocol sees."""
         return Seen(str(dataset or ""), PARTS.get(str(protocol), ()), data, start)
 
     @staticmethod
@@ -110,9 +106,6 @@ class Seen:
 
         Datasets are the same if name or digest are equal. The name of a file does not tell its content: without an
         equal digest it may be any data, and its test part counts as the test part of every dataset.
-
-        >>> Seen("cifar10", ("train",), start=Seen("cifar100", ("train",))).answer(DatasetParts("cifar100")).value
-        'seen'
         """
         return Answer.worst(one._alone(data, part) for one in self.chain for part in parts)
 
@@ -130,12 +123,12 @@ class Seen:
 
     def _alone(self, data: DatasetParts, part: str) -> Answer:
         """Whether this training by itself has seen images of this part."""
-        known, same = _is_known_name(self.dataset) and _is_known_name(data.name), self.dataset == data.name
+        # A name such as cifar10 means the same dataset everywhere; that of a file does not.
+        known = all(re.fullmatch(r"[\w-]+", name) for name in (self.dataset, data.name))
+        same = self.dataset == data.name
         content = data.digests.get(self.data, ()) if self.data and not (known and same) and data.digests else None
-        if content:
-            return Answer.SEEN if part in content else Answer.CLEAN
-        if self.parts and same and (known or content is None):  # else a file of this name that has changed
-            return Answer.SEEN if part in self.parts else Answer.CLEAN
+        if content or (self.parts and same and (known or content is None)):  # else a file of this name that has changed
+            return Answer.SEEN if part in (content or self.parts) else Answer.CLEAN
         if self.parts and known:
             return Answer.CLEAN
         return Answer.SEEN if part == "test" and "test" in self.parts else Answer.UNKNOWN
@@ -183,32 +176,27 @@ def check_start(start: PathLike, data: DatasetParts, allow_seen: bool = False) -
 def refuse_unknown(place: object, dataset: str, answer: Answer) -> None:
     """Refuse an unknown answer; for ``--strict``."""
     if answer is Answer.UNKNOWN:
-        about = f"no record tells whether its ancestors have seen images of {dataset}"
-        raise InputError(f"{place}: {about}; choose other weights, or leave out strict")
+        raise InputError(
+            f"{place}: no record tells whether its ancestors have seen images of {dataset}; choose other weights, or "
+            "leave out strict"
+        )
 
 
 def which_images(place: PathLike) -> str:
-    """The note on weights whose training data are unknown.
-
-    >>> which_images("torchvision")
-    'torchvision: which images it has seen'
-    """
+    """The note on weights whose training data are unknown."""
     return f"{place}: which images it has seen"
 
 
 def data_digest(images: NDArray[np.uint8], labels: IntArray) -> str:
     """SHA-256 of images and labels."""
-    return _digest_of((images,), (labels,))
+    return _digest_of((images, labels))
 
 
-def _digest_of(images: Iterable[NDArray[np.uint8]], labels: Iterable[IntArray]) -> str:
+def _digest_of(*parts: Labelled) -> str:
     """SHA-256 of the images of all parts, then of their labels."""
     digest = hashlib.sha256()
-    for array in (*map(np.ascontiguousarray, images), *(np.ascontiguousarray(each, dtype="<i8") for each in labels)):
-        digest.update(array.data)
+    for images, _ in parts:
+        digest.update(np.ascontiguousarray(images).data)
+    for _, labels in parts:
+        digest.update(np.ascontiguousarray(labels, dtype="<i8").data)
     return digest.hexdigest()
-
-
-def _is_known_name(dataset: str) -> bool:
-    """Whether this names the same dataset everywhere, as cifar10 does and a file's name does not."""
-    return re.fullmatch(r"[\w-]+", dataset) is not None

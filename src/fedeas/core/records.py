@@ -9,9 +9,9 @@ import tokenize
 import zipfile
 import zlib
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 from numpy.lib.npyio import NpzFile
@@ -25,13 +25,11 @@ Record = dict[str, Any]
 
 DIGEST = "digest"  # the key in a record, or in the metadata of tensors
 KIND = "sha256:"  # what its value begins with
-LONGEST_ZIP_END = 22 + 65_535  # bytes of the record at the end of a ZIP file, with the longest comment
 FILE_DIGITS, LINE_DIGITS = 64, 16  # digits of the hash that are kept; fewer for lines, which are short and many
+LONGEST_ZIP_END = 22 + 65_535  # bytes of the record at the end of a ZIP file, with the longest comment
+FREE_BYTES, BYTES_PER_BYTE = 2**28, 200  # arrays may take this much, or this many times the size of their file
 
 READ_AGAIN = "restore it from a copy, or remove it"
-
-FREE_BYTES = 2**28
-BYTES_PER_BYTE = 200
 
 DAMAGED_ARRAYS: tuple[type[Exception], ...] = (
     *(OSError, EOFError, ValueError, TypeError, LookupError, AttributeError, OverflowError),
@@ -64,13 +62,9 @@ def is_there(path: PathLike) -> bool:
 
 def check_not_input(output: PathLike | None, source: PathLike | None) -> None:
     """Refuse to write over the file that is read, also where another path leads to it."""
-    if output is None or source is None:
+    if output is None or source is None or not (is_there(output) and is_there(source)):
         return
-    try:
-        same = Path(output).samefile(source)
-    except (OSError, ValueError):  # one of them does not exist, or cannot be the name of a file
-        return
-    if same:
+    if Path(output).samefile(source):
         raise InputError(f"{output}: this is the input, which would be lost; give the output another name")
 
 
@@ -170,33 +164,25 @@ class Journal:
 
     def read(self) -> list[Record]:
         """All records."""
-        content = self._content()
-        whole = content[: _whole_length(content)].removesuffix(b"\n")
-        return read_lines(self.path, whole.split(b"\n") if whole else [], self.remedy)
+        return read_lines(self.path, self._lines()[1], self.remedy)
 
     def add(self, record: Mapping[str, Any]) -> None:
         """Add a record and wait until it is on the disk."""
         make_folder(self.path.parent)
-        content = self._content()
+        content, lines = self._lines()
         if content and not content.endswith(b"\n"):  # half a line is removed; a whole one, as of an editor, is ended
             with writing(self.path), self.path.open("r+b") as file:
-                file.truncate(_whole_length(content))
-                if file.seek(0, os.SEEK_END) == len(content):
-                    file.write(b"\n")
+                file.truncate(file.write(b"".join(line + b"\n" for line in lines)))
         append_line(self.path, line_of(record))
 
-    def _content(self) -> bytes:
-        return read_bytes(self.path) if self.path.exists() else b""
-
-
-def _whole_length(content: bytes) -> int:
-    """Bytes of a journal up to half a line at its end: a JSON object without its end is not JSON."""
-    complete = content.rfind(b"\n") + 1
-    try:
-        json.loads(content[complete:])
-    except ValueError:
-        return complete
-    return len(content)
+    def _lines(self) -> tuple[bytes, list[bytes]]:
+        """The content, and its lines without half a line at the end: a JSON object without its end is not JSON."""
+        content = read_bytes(self.path) if self.path.exists() else b""
+        *lines, last = content.split(b"\n")
+        with suppress(ValueError):
+            json.loads(last)
+            lines.append(last)
+        return content, lines
 
 
 def write_arrays(path: PathLike, **arrays: NDArray[Any]) -> None:
@@ -208,9 +194,6 @@ def write_arrays(path: PathLike, **arrays: NDArray[Any]) -> None:
 def read_arrays(path: PathLike, names: tuple[str, ...], remedy: str = READ_AGAIN) -> list[NDArray[Any]]:
     """Arrays of these names from an NPZ file; pickled ones are refused."""
     with _checked_arrays(path, remedy) as file:
-        missing = next((name for name in names if name not in file), None)
-        if missing is not None:
-            raise ValueError(f"it has no array {missing!r}")
         return [plain_array(file, name) for name in names]
 
 
@@ -228,6 +211,8 @@ def read_optional_array(path: PathLike, name: str, remedy: str = READ_AGAIN) -> 
 
 def plain_array(file: Mapping[str, Any], name: str) -> NDArray[Any]:
     """An array of an NPZ file; numpy gives bytes for an entry that is not an array, which is refused here."""
+    if name not in file:
+        raise ValueError(f"it has no array {name!r}")
     found = file[name]
     if not isinstance(found, np.ndarray):
         raise ValueError(f"{name} is not an array")
@@ -236,22 +221,18 @@ def plain_array(file: Mapping[str, Any], name: str) -> NDArray[Any]:
 
 @contextmanager
 def _checked_arrays(path: PathLike, remedy: str) -> Iterator[NpzFile]:
+    """Open an NPZ file; refuse one whose directory, which has no checksum, lost an entry or its name."""
     try:
         with Path(path).open("rb") as opened, np.load(opened, allow_pickle=False) as file:
-            _check_directory(opened, file.zip)
+            entries: list[zipfile.ZipInfo] = file.zip.infolist()
+            opened.seek(max(0, opened.seek(0, os.SEEK_END) - LONGEST_ZIP_END))
+            end = opened.read().rpartition(b"PK\5\6")[2]
+            if int.from_bytes(end[6:8], "little") != len(entries):
+                raise ValueError("its directory has lost an entry")
+            for entry in entries:
+                file.zip.open(entry).close()  # compares the name in the directory with the one before the content
             yield file
     except FileNotFoundError as error:
         raise unreadable(path, error) from None
     except Exception as error:  # a damaged header fails in numpy's, zipfile's, zlib's and the parser's own ways
         raise damaged(path, error, remedy) from None
-
-
-def _check_directory(opened: IO[bytes], archive: zipfile.ZipFile) -> None:
-    """Refuse a ZIP file whose directory, which has no checksum, lost an entry or its name."""
-    size = opened.seek(0, os.SEEK_END)
-    opened.seek(max(0, size - LONGEST_ZIP_END))
-    end = opened.read().rpartition(b"PK\5\6")[2]
-    if int.from_bytes(end[6:8], "little") != len(archive.infolist()):
-        raise ValueError("its directory has lost an entry")
-    for entry in archive.infolist():
-        archive.open(entry).close()  # compares the name in the directory with the one before the content

@@ -19,7 +19,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Container, Mapping
 from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
-from functools import cache
+from functools import cache, cached_property
 from itertools import accumulate
 from types import NoneType
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple, TypeVar, get_args, get_origin, get_type_hints
@@ -47,16 +47,16 @@ class Limit(NamedTuple):
     words: str
     holds: Callable[[Any], bool]
 
-    def or_none(self) -> Limit:
-        """The same limit for a field that may be empty."""
-        return Limit(self.words, lambda value: value is None or self.holds(value))
+
+def _plain(words: str, *types: type) -> Limit:
+    return Limit(words, lambda value: isinstance(value, types) and isinstance(value, bool) == (bool in types))
 
 
 PLAIN: dict[Any, Limit] = {
-    bool: Limit("true or false", lambda value: isinstance(value, bool)),
-    int: Limit("a whole number", lambda value: isinstance(value, int | np.integer) and not isinstance(value, bool)),
-    float: Limit("a number", lambda value: isinstance(value, int | float | np.number) and not isinstance(value, bool)),
-    str: Limit("text", lambda value: isinstance(value, str)),
+    bool: _plain("true or false", bool),
+    int: _plain("a whole number", int, np.integer),
+    float: _plain("a number", int, float, np.number),
+    str: _plain("text", str),
 }
 """The limits of plain types."""
 
@@ -77,26 +77,22 @@ NotNegative = Annotated[float, number("a finite number, 0 or more", lambda value
 
 def check_fields(owner: object, error: type[FedEASError] = InputError) -> None:
     """Refuse values beyond the limits of their fields, and words that are none of a field's choices."""
-    kind: Any = type(owner)
-    for name, limit in _limits(kind):
-        if not limit.holds(value := getattr(owner, name)):
+    for name, hint in _types(type(owner), with_limits=True).items():
+        limit, value = _limit_of(hint), getattr(owner, name)
+        if limit is not None and not limit.holds(value):
             raise error(f"{name} must be {limit.words}, not {value!r}")
 
 
 @cache
-def _limits(kind: type) -> list[tuple[str, Limit]]:
-    return [(name, limit) for name, hint in _types(kind, True).items() for limit in _limits_of(hint)]
-
-
-def _limits_of(hint: Any) -> list[Limit]:
+def _limit_of(hint: Any) -> Limit | None:
+    choices = get_args(hint)
     if get_origin(hint) is Literal:
-        choices = get_args(hint)
-        return [Limit(" or ".join(repr(each) for each in choices if each != ""), lambda value: value in choices)]
-    if len(get_args(hint)) == 2 and NoneType in get_args(hint):  # X | None
-        return [limit.or_none() for each in get_args(hint) for limit in _limits_of(each)]
-    if hint in PLAIN:
-        return [PLAIN[hint]]
-    return [each for each in getattr(hint, "__metadata__", ()) if isinstance(each, Limit)]
+        return Limit(" or ".join(repr(each) for each in choices if each != ""), lambda value: value in choices)
+    if NoneType in choices and len(choices) == 2:  # X | None
+        inner = _limit_of(choices[0]) or _limit_of(choices[1])
+        return None if inner is None else Limit(inner.words, lambda value: value is None or inner.holds(value))
+    limits = (each for each in getattr(hint, "__metadata__", ()) if isinstance(each, Limit))
+    return next(limits, PLAIN.get(hint))
 
 
 @cache
@@ -113,6 +109,9 @@ class Described:
 
     __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
 
+    def __post_init__(self) -> None:
+        check_fields(self)
+
     @classmethod
     def name(cls) -> str:
         """The name in specs: ``FullBalance`` is ``full-balance``, ``FedEAS`` is ``fedeas``.
@@ -126,8 +125,7 @@ class Described:
     @property
     def spec(self) -> str:
         """One line that `read_spec` reads: the first field, if not empty, and all that differ from their default."""
-        kind: Any = type(self)
-        types = _types(kind)
+        types = _types(type(self))
         shown = {
             field.name: _written(getattr(self, field.name), types.get(field.name))
             for position, field in enumerate(fields(self))
@@ -167,28 +165,26 @@ def _joined(name: str, shown: Mapping[str, str]) -> str:
 
 def _written(value: Any, kind: Any = None) -> str:
     """A value as text; `kind` is the type of its field, which decides whether True is a number or a word."""
-    has_fractions = float in (kind, *get_args(kind))
-    match value:
-        case Described() | Call():
-            return value.spec
-        case str():
-            return value if _WORD.fullmatch(value) else f'"{value}"'
-        case bool() | np.bool_() if not has_fractions:
-            return str(value).lower()
-        case int() | np.integer() if not has_fractions:
-            return str(value)
-        case int() | float() | np.number() | np.bool_():
-            number = float(value) + 0.0  # -0.0 becomes 0.0
-            return str(int(number)) if number.is_integer() and abs(number) < MAX_WHOLE else repr(number)
-        case _:
-            return str(value)
+    if isinstance(value, Described | Call):
+        return value.spec
+    if isinstance(value, str):
+        return value if _WORD.fullmatch(value) else f'"{value}"'
+    plain = value.item() if isinstance(value, np.generic) else value
+    if isinstance(plain, float) or (isinstance(plain, int) and float in (kind, *get_args(kind))):
+        return repr(_shortest(float(plain)))
+    return str(plain).lower() if isinstance(plain, bool) else str(plain)
+
+
+def _shortest(number: float) -> int | float:
+    """The number as an int if that is exact."""
+    return int(number) if number.is_integer() and abs(number) < MAX_WHOLE else number
 
 
 def read_spec(
     text: str,
     known: Mapping[str, type[D]],
     kind: str,
-    base: type[D] | None = None,
+    base: type[Described] = Described,
     from_own_code: Callable[[str], D] | None = None,
     left_out: Mapping[str, object] | None = None,
 ) -> D:
@@ -196,9 +192,9 @@ def read_spec(
 
     `left_out` has values for fields that the spec does not set; specs inside it do not get them.
 
-    With `base` it may also be of a class that extends it and stands elsewhere: ``python:module:name``, or the name by
-    which an installed package registers it. With `from_own_code` such a name takes no arguments, and this function
-    makes the object of it.
+    It may also be of a class that extends `base` and stands elsewhere: ``python:module:name``, or the name by which an
+    installed package registers it. With `from_own_code` such a name takes no arguments, and this function makes the
+    object of it.
     """
     reader = _Reader(text, known, kind, base, from_own_code)
     described: D = reader.described(reader.whole, left_out)
@@ -218,9 +214,8 @@ def canonical_spec(text: str, known: Mapping[str, type[Any]], kind: str) -> str:
     'python:mine:Half(share=0.5)'
     """
     reader = _Reader(text, known, kind)
-    if any(isinstance(node, ast.Name) and reader.own(node.id) for node in ast.walk(reader.whole)):
-        return reader.call(reader.whole).spec
-    return str(read_spec(text, known, kind).spec)
+    has_own = any(isinstance(node, ast.Name) and reader.own(node.id) for node in ast.walk(reader.whole))
+    return str((reader.call if has_own else reader.described)(reader.whole).spec)
 
 
 def own_code_in(text: str) -> tuple[str, ...]:
@@ -238,14 +233,9 @@ def refuse_class(given: object, what: str) -> None:
         raise InputError(f"{what} {given.__name__} is a class; give an object of it, such as {given.__name__}(...)")
 
 
-def own_code_named(
-    name: str, known: Container[str], kind: str, registered: Callable[[str], Mapping[str, str]] | None = None
-) -> str | None:
+def own_code_named(name: str, known: Container[str], kind: str) -> str | None:
     """The ``python:module:name`` that a name stands for; None if it is one of the `known`, or nobody's."""
-    if name.startswith(PREFIX):
-        return name
-    plain = normalised(name)
-    return None if plain in known or not _WORD.fullmatch(plain) else (registered or installed)(kind).get(plain)
+    return _Reader("", known, kind).own(name)
 
 
 def normalised(name: str) -> str:
@@ -253,6 +243,7 @@ def normalised(name: str) -> str:
     return name.strip().lower().replace("_", "-")
 
 
+@dataclass
 class _Reader:
     """Reads one spec. Python's own parser finds its structure: a spec is a call with keyword arguments.
 
@@ -260,30 +251,31 @@ class _Reader:
     for each character of a name or a value, and these are put back at the places that it reports.
     """
 
-    def __init__(
-        self,
-        text: str,
-        known: Any,
-        kind: str,
-        base: type[Any] | None = None,
-        from_own_code: Callable[[str], Any] | None = None,
-    ) -> None:
-        if len(text) > MAX_LENGTH:
-            raise SpecError(f"{kind} spec of {len(text)} characters; give at most {MAX_LENGTH}")
-        self.text, self.known, self.kind = text.strip(), known, kind
-        self.base, self.from_own_code = base, from_own_code
-        self.registered = cache(installed)  # looking through the packages takes its time
-        self.whole = self._parse()
+    text: str
+    known: Any
+    kind: str
+    base: type[Any] = Described
+    from_own_code: Callable[[str], Any] | None = None
 
-    def _parse(self) -> ast.expr:
+    @cached_property
+    def registered(self) -> dict[str, str]:
+        """What installed packages register; looking through them takes its time."""
+        return installed(self.kind)
+
+    @cached_property
+    def whole(self) -> ast.expr:
+        """The whole spec, parsed."""
+        if len(self.text) > MAX_LENGTH:
+            raise SpecError(f"{self.kind} spec of {len(self.text)} characters; give at most {MAX_LENGTH}")
+        self.text = self.text.strip()
         if not self.text:
             raise self._error(f"expected a {self.kind} name")
         if unreadable := _READABLE.sub("", self.text, count=1):
             raise self._error(f"cannot read {unreadable[:20]!r}")
         masked = re.sub(r"\s", " ", _ATOM.sub(lambda atom: "x" * len(atom[0]), self.text))
-        if max(accumulate((each == "(") - (each == ")") for each in masked)) > MAX_NESTING:
-            raise self._error("too many nested parentheses")
         try:
+            if max(accumulate((each == "(") - (each == ")") for each in masked)) > MAX_NESTING:
+                raise RecursionError
             parsed = ast.parse(masked, mode="eval").body
         except SyntaxError as error:
             rest = self.text[(error.offset or 1) - 1 :][:20]
@@ -313,27 +305,35 @@ class _Reader:
 
     def own(self, name: str) -> str | None:
         """The ``python:module:name`` that a name stands for, if it does."""
-        return own_code_named(name, self.known, self.kind, self.registered)
+        if name.startswith(PREFIX):
+            return name
+        plain = normalised(name)
+        return None if plain in self.known or not _WORD.fullmatch(plain) else self.registered.get(plain)
+
+    def _named(self, node: ast.expr) -> tuple[str, dict[str, ast.expr]]:
+        """A known name or ``python:module:name``, and its arguments."""
+        word, arguments = self._split(node)
+        name = self.own(word) or normalised(word)
+        if not name.startswith(PREFIX) and name not in self.known:
+            names = ", ".join([*self.known, *self.registered])
+            raise self._error(f"unknown {self.kind} {name!r}; known are {names}")
+        return name, arguments
 
     def call(self, node: ast.expr) -> Call:
         """The spec as it is written."""
-        written, arguments = self._split(node)
-        name = self.own(written) or normalised(written)
-        if not name.startswith(PREFIX) and name not in self.known:
-            raise self._unknown(name)
+        name, arguments = self._named(node)
         return Call(name, {field: self._value(value, Described, self.call) for field, value in arguments.items()})
 
     def described(self, node: ast.expr, left_out: Mapping[str, object] | None = None) -> Any:
         """The object that a spec describes."""
-        name, arguments = self._split(node)
-        plain, own = normalised(name), self.own(name)
-        if own is not None and self.from_own_code is not None:
+        name, arguments = self._named(node)
+        kind: Any = self.known.get(name)
+        if kind is None and self.from_own_code is not None:
             if arguments:
-                raise self._error(f"{own} takes no arguments here")
-            return self.from_own_code(own)
-        if own is None and plain not in self.known:
-            raise self._unknown(plain)
-        kind: Any = self.known[plain] if own is None else self._own_class(own)
+                raise self._error(f"{name} takes no arguments here")
+            return self.from_own_code(name)
+        if kind is None and not is_dataclass(kind := find_class(name, self.kind, self.base)):
+            raise self._error(f"{name} has no fields; make it a frozen dataclass")
         types = _types(kind)
         given = {field: self._value(value, types.get(field), self.described) for field, value in arguments.items()}
         return self._made(kind, {**(left_out or {}), **given})
@@ -341,11 +341,11 @@ class _Reader:
     def _value(self, node: ast.expr, kind: Any, part: Callable[[ast.expr], object]) -> object:
         """A value; the type of its field decides if a word is text, a choice, true or false, or a `part`."""
         word, _ = self._split(node)
-        plain = normalised(word)
-        choices = {normalised(str(choice)): choice for choice in get_args(kind)} if get_origin(kind) is Literal else {}
+        plain, types = normalised(word), get_args(kind)
+        choices = {normalised(str(each)): each for each in types}  # of a Literal; a type has no such name
         if plain in choices and isinstance(node, ast.Name):
             return choices[plain]
-        takes_parts = any(isinstance(each, type) and issubclass(each, Described) for each in (kind, *get_args(kind)))
+        takes_parts = any(isinstance(each, type) and issubclass(each, Described) for each in (kind, *types))
         is_own = word.startswith(PREFIX) or (takes_parts and self.own(word) is not None)  # others are not looked up
         if kind is not str and (plain in self.known or is_own):
             return part(node)
@@ -353,27 +353,14 @@ class _Reader:
             raise self._error(f"{word} takes no arguments here")
         if word[0] == '"':
             return word[1:-1]
-        if not word[0].isalpha():
-            return self._number(word)
-        return plain == "true" if kind is not str and plain in ("true", "false") else word
-
-    def _number(self, word: str) -> int | float:
-        """A number; it is an int if it has no fraction, however it is written."""
+        if word[0].isalpha():
+            return plain == "true" if kind is not str and plain in ("true", "false") else word
         try:
             number = float(word)
-            if re.fullmatch(r"[-+]?[\d_]+", word) and abs(number) < 2**63:
-                return int(word)
+            is_exact = re.fullmatch(r"[-+]?[\d_]+", word) and abs(number) < 2**63
+            return int(word) if is_exact else _shortest(number)
         except ValueError:  # such as 1__0 and 1_
             raise self._error(f"cannot read the number {word!r}") from None
-        return int(number) if number.is_integer() and abs(number) < MAX_WHOLE else number
-
-    def _own_class(self, name: str) -> type[Any]:
-        if self.base is None:
-            raise self._error(f"{name} cannot stand here; give it alone")
-        found: type[Any] = find_class(name, self.kind, self.base)
-        if not is_dataclass(found):
-            raise self._error(f"{name} has no fields; make it a frozen dataclass")
-        return found
 
     def _made(self, kind: type[Any], arguments: dict[str, object]) -> Any:
         known = {field.name: field for field in fields(kind)}
@@ -394,10 +381,6 @@ class _Reader:
             if kind.__module__.partition(".")[0] == PACKAGE:
                 raise
             raise self._error(in_one_line(error)) from error
-
-    def _unknown(self, name: str) -> SpecError:
-        names = ", ".join([*self.known, *self.registered(self.kind)])
-        return self._error(f"unknown {self.kind} {name!r}; known are {names}")
 
     def _error(self, message: str) -> SpecError:
         text, message = (each if len(each) <= MAX_SHOWN else f"{each[:MAX_SHOWN]}..." for each in (self.text, message))

@@ -1,22 +1,34 @@
-"""Files of weights: find them by name from any folder, read them without torch, identify them by content."""
+"""Files of weights and other tensors: written and read with a digest, found by name, fetched from the Hub.
+
+The format is safetensors, never pickle.
+"""
 
 from __future__ import annotations
 
 import hashlib
+import importlib
+import json
 import os
 import re
+import shutil
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
 from io import BufferedReader
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO, Literal, NoReturn
 
 from fedeas.core.digests import json_digest
 from fedeas.core.errors import InputError
-from fedeas.core.files import PathLike, cache_folder
-from fedeas.core.tensor_files import described, digest_of_tensors, read_metadata
+from fedeas.core.files import PathLike, cache_folder, make_folder, temporary, written_whole
+from fedeas.core.log import log
+from fedeas.core.records import DIGEST, KIND, reason_of, unreadable
+
+Framework = Literal["torch", "numpy"]
+
+METADATA = "__metadata__"
+BLOCK = 1 << 20  # bytes read at a time
 
 SUFFIX = ".safetensors"
 GENERATOR = f"generator{SUFFIX}"  # the result of a generator's training in its folder
@@ -35,6 +47,165 @@ MADE_BY = {PRETRAINED: "fedeas pretrain {}", IMAGENET_STEM: "fedeas pretrain {} 
 """Commands that make initial weights, by the suffix after the dataset's name."""
 
 CHOICES = f"a {SUFFIX} file, '{TORCHVISION}' or 'cifar100{PRETRAINED}'"
+HUB = "hub:"
+FORM = f"{HUB}OWNER/REPOSITORY/FILE{SUFFIX}"
+
+_unchecked: set[Path] = set()  # files without a digest that have been logged
+
+
+def write_tensors(
+    path: PathLike, tensors: Mapping[str, Any], about: Mapping[str, str], framework: Framework = "torch"
+) -> None:
+    """Write tensors and metadata `about` them, with a digest of both; whole or not at all."""
+    from safetensors import SafetensorError
+
+    blank = KIND + "0" * 64  # as long as the digest that replaces it
+    save_file = importlib.import_module(f"safetensors.{framework}").save_file
+    folder = temporary(Path(path))  # safetensors puts a file of its own beside the one that it writes
+    with written_whole(path) as part:
+        try:
+            folder.mkdir()
+            save_file(dict(tensors), folder / part.name, metadata={**about, DIGEST: blank})
+            part.touch()
+            shutil.copymode(part, folder / part.name)  # safetensors lets nobody but the owner read its files
+            (folder / part.name).replace(part)
+        except SafetensorError as error:
+            # The operating system's error is behind it, and only its text names it.
+            found = re.search(r"\(os error (\d+)\)", str(error))
+            raise (OSError(int(found[1]), os.strerror(int(found[1]))) if found else error) from None
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+        with part.open("r+b") as file:
+            header, start = read_header(file)
+            # safetensors writes the metadata in random order.
+            header[METADATA] = dict(sorted({**header[METADATA], DIGEST: _content_digest(file)}.items()))
+            file.seek(8)
+            file.write(json.dumps(header, ensure_ascii=False, separators=(",", ":")).encode().ljust(start - 8))
+
+
+def read_tensors(
+    path: PathLike, framework: Framework = "torch", device: str = "cpu"
+) -> tuple[dict[str, str], dict[str, Any]]:
+    """Read the metadata of a file, and its tensors by name.
+
+    A file that does not match its digest is refused. A file without a digest, from elsewhere or from an older version,
+    is accepted, and that is logged once.
+    """
+    from safetensors import SafetensorError, safe_open
+
+    with _opened(path, SafetensorError) as plain:
+        about = _metadata(plain)
+        digest = about.pop(DIGEST, None)
+        if digest is None:
+            _accept_without_digest(Path(path).resolve(), about)
+        elif digest != _content_digest(plain):
+            raise ValueError("its content does not match its digest: it is damaged")
+        with safe_open(path, framework=framework, device=device) as file:
+            return about, {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a mapping
+
+
+def _accept_without_digest(path: Path, about: Mapping[str, str]) -> None:
+    if any(text.startswith(KIND) for text in about.values()):
+        raise ValueError("the name of its digest is damaged")
+    if path not in _unchecked:
+        _unchecked.add(path)
+        log.info("%s: has no digest, so damage to it would not be noticed", path)
+
+
+@contextmanager
+def _opened(path: PathLike, *errors: type[Exception]) -> Iterator[BufferedReader]:
+    """Open a file of tensors; what a damaged header raises becomes one line with the path."""
+    try:
+        with Path(path).open("rb") as file:
+            yield file
+    except FileNotFoundError as error:
+        raise unreadable(path, error) from None
+    except (*errors, OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise InputError(f"{path}: not a readable {SUFFIX} file ({reason_of(error)})") from None
+
+
+def read_header(file: BinaryIO) -> tuple[dict[str, Any], int]:
+    """The header, with an entry for each tensor and the metadata, and the position of the tensors' first byte."""
+    end = file.seek(0, os.SEEK_END)
+    file.seek(0)
+    length = int.from_bytes(file.read(8), "little")
+    if not 0 < length <= end - 8:
+        raise ValueError("it has no header")
+    header = json.loads(file.read(length))
+    if not isinstance(header, dict):
+        raise ValueError("its header is no object")
+    return header, 8 + length
+
+
+def digest_of_tensors(file: BinaryIO) -> str:
+    """SHA-256 of names, types, shapes and bytes of all tensors, without the metadata."""
+    header, start = read_header(file)
+    header.pop(METADATA, None)
+    digest = hashlib.sha256()
+    for name, entry in sorted(header.items()):
+        first, last = entry["data_offsets"]
+        digest.update(json.dumps([name, entry["dtype"], entry["shape"]]).encode())
+        file.seek(start + first)
+        for left in range(last - first, 0, -BLOCK):
+            block = file.read(min(BLOCK, left))
+            if len(block) < min(BLOCK, left):
+                raise ValueError("its end is missing")
+            digest.update(block)
+    return digest.hexdigest()
+
+
+def _metadata(file: BinaryIO) -> dict[str, str]:
+    found = read_header(file)[0].get(METADATA, {})
+    return {str(name): str(text) for name, text in found.items()}
+
+
+def _content_digest(file: BinaryIO) -> str:
+    """The digest of the tensors and the metadata, as it stands in the metadata."""
+    about = sorted((name, text) for name, text in _metadata(file).items() if name != DIGEST)
+    return KIND + json_digest([about, digest_of_tensors(file)])
+
+
+def described(metadata: Mapping[str, str]) -> dict[str, Any]:
+    """The description that this project wrote into the metadata of a file; empty for files from elsewhere."""
+    about = json.loads(metadata.get("fedeas") or metadata.get("about") or "{}")
+    return about if isinstance(about, dict) else {}
+
+
+def description(path: PathLike) -> dict[str, Any]:
+    """The description in a file of this project; empty for files from elsewhere."""
+    with _opened(path) as file:
+        return described(_metadata(file))
+
+
+def weights_digest(path: PathLike) -> str:
+    """SHA-256 of names, types, shapes and bytes of all tensors, without the metadata.
+
+    A process reads a file once, unless its time or size changes.
+    """
+    return _digest_of_file(Path(path), of_tensors=True)
+
+
+def folder_digest(folder: PathLike) -> str:
+    """SHA-256 of names and bytes of all files below a folder, except hidden ones."""
+    root = Path(folder).resolve()
+    names = (path.relative_to(root) for path in root.rglob("*") if path.is_file())
+    shown = sorted(name for name in names if not any(part.startswith(".") for part in name.parts))
+    return json_digest([[name.as_posix(), _digest_of_file(root / name, of_tensors=False)] for name in shown])
+
+
+def _digest_of_file(path: Path, of_tensors: bool) -> str:
+    try:
+        about = path.stat()
+    except OSError as error:
+        raise unreadable(path, error) from None
+    return _digest_of_state(path.resolve(), about.st_mtime_ns, about.st_size, of_tensors)
+
+
+@cache
+def _digest_of_state(path: Path, modified: int, size: int, of_tensors: bool) -> str:
+    """The digest of a file; cached by its time and size."""
+    with _opened(path) as file:
+        return digest_of_tensors(file) if of_tensors else hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def is_name(place: PathLike) -> bool:
@@ -57,10 +228,7 @@ def name_of_dataset(dataset: str) -> str:
 
 
 def search_folders() -> list[Path]:
-    """The folders that are searched for weights, in order.
-
-    Package, ``$FEDEAS_WEIGHTS``, checkout, cache and current folder.
-    """
+    """The folders that are searched, in order: package, ``$FEDEAS_WEIGHTS``, checkout, cache and current folder."""
     found: dict[Path, Path] = {}
     for folder in (PACKAGED, *_chosen_folders(), *_checkout_folders(), fetched_folder(), CURRENT):
         found.setdefault(folder.resolve(), folder)
@@ -77,77 +245,6 @@ def fetched_folder() -> Path:
     return cache_folder() / "weights"
 
 
-def all_files() -> dict[str, Path]:
-    """Every file of weights that can be given by name, with its name."""
-    found: dict[str, Path] = {}
-    for folder in search_folders():
-        files = {file.stem: file for file in sorted(folder.glob(f"*{SUFFIX}"))}
-        files |= {
-            file.parent.name: file for file in sorted(folder.glob(f"*/{GENERATOR}")) if file.parent.name not in files
-        }
-        found = files | found
-    return dict(sorted(found.items()))
-
-
-def named_file(name: str) -> Path | None:
-    """``NAME.safetensors`` or ``NAME/generator.safetensors`` in the first folder that has one of them."""
-    files = (folder / file for folder in search_folders() for file in (f"{name}{SUFFIX}", f"{name}/{GENERATOR}"))
-    return next((file for file in files if file.exists()), None)
-
-
-def generator_weights(place: PathLike) -> Path:
-    """The file of a generator, by path or name.
-
-    >>> generator_weights("digits").name
-    'digits.safetensors'
-    """
-    if not is_name(place):
-        return Path(place)
-    found = named_file(str(place))
-    if found is None:
-        generators = (name for name in all_files() if not name.endswith(tuple(MADE_BY)))  # not classifiers
-        remedy = f"name one of {', '.join(generators)}, or make some with `fedeas generator train`"
-        raise _none_called(str(place), remedy)
-    return found
-
-
-def model_weights(place: PathLike) -> Path | None:
-    """The file of a model's initial weights, by path or name; None for no weights and for torchvision's own."""
-    text = str(place)
-    if text in ("", TORCHVISION):
-        return None
-    if not is_name(text):
-        return Path(text)
-    found = named_file(text)
-    if found is None:
-        made = (f"make them with `{MADE_BY[end].format(text[: -len(end)])}`" for end in MADE_BY if text.endswith(end))
-        raise _none_called(text, next(made, f"give {CHOICES}"))
-    return found
-
-
-def weights_digest(path: PathLike) -> str:
-    """SHA-256 of names, types, shapes and bytes of all tensors, without the metadata.
-
-    A process reads a file once, unless its time or size changes.
-    """
-    return _digest_of_file(Path(path), of_tensors=True)
-
-
-def folder_digest(folder: PathLike) -> str:
-    """SHA-256 of names and bytes of all files below a folder, except hidden ones."""
-    root = Path(folder).resolve()
-    names = (path.relative_to(root) for path in root.rglob("*") if path.is_file())
-    shown = sorted(name for name in names if not any(part.startswith(".") for part in name.parts))
-    content = [[name.as_posix(), _digest_of_file(root / name, of_tensors=False)] for name in shown]
-    return json_digest(content)
-
-
-def description(path: PathLike) -> dict[str, Any]:
-    """The description in a file of this project; empty for files from elsewhere."""
-    with _opened(Path(path)) as file:
-        return described(read_metadata(file))
-
-
 def _chosen_folders() -> list[Path]:
     return [Path(folder).expanduser() for folder in os.environ.get(FOLDERS, "").split(os.pathsep) if folder]
 
@@ -161,43 +258,90 @@ def _checkout_folders() -> list[Path]:
 def checkout_of(package: Path) -> Path | None:
     """The checkout that a package is in: the folder that holds ``src`` and the pyproject.toml of fedeas."""
     source = package.resolve().parent
-    root = source.parent
     try:
-        project = tomllib.loads((root / "pyproject.toml").read_text("utf-8"))
+        project = tomllib.loads((source.parent / "pyproject.toml").read_text("utf-8"))
     except (OSError, ValueError):
         return None
     is_ours = source.name == "src" and project.get("project", {}).get("name") == "fedeas"
-    return root if is_ours else None
+    return source.parent if is_ours else None
 
 
-def _none_called(name: str, remedy: str) -> InputError:
+def all_files() -> dict[str, Path]:
+    """Every file of weights that can be given by name: ``NAME.safetensors`` or ``NAME/generator.safetensors``."""
+    found: dict[str, Path] = {}
+    for folder in search_folders():
+        trained = {file.parent.name: file for file in folder.glob(f"*/{GENERATOR}")}
+        found = {**trained, **{file.stem: file for file in folder.glob(f"*{SUFFIX}")}, **found}
+    return dict(sorted(found.items()))
+
+
+def generator_weights(place: PathLike) -> Path:
+    """The file of a generator, by path or name.
+
+    >>> generator_weights("digits").name
+    'digits.safetensors'
+    """
+    if not is_name(place):
+        return Path(place)
+    files = all_files()
+    generators = ", ".join(name for name in files if not name.endswith(tuple(MADE_BY)))  # not classifiers
+    remedy = f"name one of {generators}, or make some with `fedeas generator train`"
+    return files.get(str(place)) or _refuse(str(place), remedy)
+
+
+def model_weights(place: PathLike) -> Path | None:
+    """The file of a model's initial weights, by path or name; None for no weights and for torchvision's own."""
+    text = str(place)
+    if text in ("", TORCHVISION):
+        return None
+    if not is_name(text):
+        return Path(text)
+    made = (f"make them with `{MADE_BY[end].format(text[: -len(end)])}`" for end in MADE_BY if text.endswith(end))
+    return all_files().get(text) or _refuse(text, next(made, f"give {CHOICES}"))
+
+
+def _refuse(name: str, remedy: str) -> NoReturn:
     places = ", ".join(map(str, search_folders()))
     copied = f"copy {name}{SUFFIX} from the folder weights of a checkout to {fetched_folder()}, or "
     remedy = copied * (name in IN_CHECKOUT) + remedy
-    return InputError(f"there are no weights called {name!r} in {places}; {remedy}")
+    raise InputError(f"there are no weights called {name!r} in {places}; {remedy}")
 
 
-def _digest_of_file(path: Path, of_tensors: bool) -> str:
-    try:
-        about = path.stat()
-    except OSError:
-        raise InputError(f"{path}: no such file") from None
-    return _digest_of_state(path.resolve(), about.st_mtime_ns, about.st_size, of_tensors)
+def get_weights(source: str, name: str | None = None) -> Path:
+    """Put weights into the cache folder, under this name or the file's own, and return their file.
 
+    `source` is a file or ``hub:OWNER/REPOSITORY/FILE.safetensors``. If it is a name, nothing is copied.
+    """
+    if is_name(source):
+        if found := all_files().get(source):
+            return found
+        raise InputError(
+            f"{source!r}: weights of this name are not here, and they have no address on the Hub; copy "
+            f"{source}{SUFFIX} to {fetched_folder()}, or give {FORM}"
+        )
+    path = Path(source)
+    usual = path.parent.name if path.name == GENERATOR else path.stem  # a training's result is called as its folder
+    target = fetched_folder() / f"{name or usual}{SUFFIX}"
+    if source.startswith(HUB):
+        address = re.fullmatch(rf"{HUB}([^/]+/[^/]+)/(.*{re.escape(SUFFIX)})", source)
+        if address is None:
+            raise InputError(f"{source}: not of the form {FORM}")
+        from huggingface_hub import hf_hub_download
 
-@cache
-def _digest_of_state(path: Path, modified: int, size: int, of_tensors: bool) -> str:
-    """The digest of a file; cached by its time and size."""
-    with _opened(path) as file:
-        return digest_of_tensors(file) if of_tensors else hashlib.file_digest(file, "sha256").hexdigest()
+        with explained(f"{address[1]}: {address[2]}", f"download it elsewhere and copy it to {target}"):
+            path = Path(hf_hub_download(address[1], address[2]))
+    weights_digest(path)  # an unreadable file is refused before it is kept
+    make_folder(target.parent)
+    with written_whole(target) as part:
+        shutil.copyfile(path, part)
+    return target
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[BufferedReader]:
+def explained(what: str, remedy: str) -> Iterator[None]:
+    """Turn any error of a download into one line: what cannot be fetched, why, and what to do instead."""
     try:
-        with path.open("rb") as file:
-            yield file
-    except FileNotFoundError:
-        raise InputError(f"{path}: no such file") from None
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise InputError(f"{path}: not a readable {SUFFIX} file ({error})") from None
+        yield
+    except Exception as error:  # errors of network, hub and disk have many unrelated types
+        fact = f"{what} cannot be fetched from the Hugging Face Hub ({reason_of(error)})"
+        raise InputError(f"{fact}; check the name and the network, or {remedy}") from None

@@ -27,8 +27,7 @@ from numpy.lib.format import open_memmap
 
 from fedeas.core.arrays import ByteArray, IntArray, cores, frozen
 from fedeas.core.digests import json_digest
-from fedeas.core.errors import InputError
-from fedeas.core.extras import extra_for
+from fedeas.core.errors import InputError, extra_for
 from fedeas.core.files import cache_folder, remove_leftovers, temporary, written_whole
 from fedeas.data.checks import count_repeated
 

@@ -20,12 +20,11 @@ from pathlib import Path
 import numpy as np
 
 from fedeas.core.arrays import frozen, frozen_integers
-from fedeas.core.errors import FedEASError, InputError
-from fedeas.core.extras import extra_for
+from fedeas.core.errors import FedEASError, InputError, extra_for
 from fedeas.core.files import PathLike
-from fedeas.core.hub import explained
 from fedeas.core.own_code import PREFIX, failed, find_callable
 from fedeas.core.spec import read_call
+from fedeas.core.weight_files import explained
 from fedeas.data.checks import checked_classes, numbers_upto
 from fedeas.data.dataset import MIDDLE, Dataset
 from fedeas.data.folders import FolderSource

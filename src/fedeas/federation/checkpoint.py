@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from fedeas.algorithms.base import Arrays
 from fedeas.core.errors import FedEASError, InputError, RunError
-from fedeas.core.tensor_files import described, read_tensors, write_tensors
+from fedeas.core.weight_files import described, read_tensors, write_tensors
 
 SERVER, CLIENT = "server/", "client/"
 SHARE = 0.02  # largest share of the time that saving may take

@@ -18,8 +18,8 @@ from fedeas.algorithms.base import MODEL, Arrays, ClientJob, Fleet, Reply, group
 from fedeas.algorithms.fedavg import FedAvg
 from fedeas.config.generators import Federated
 from fedeas.core.devices import copy_all
+from fedeas.core.digests import stream_seed
 from fedeas.core.log import log
-from fedeas.core.streams import stream_seed
 from fedeas.generators.diffusion.presets import Preset
 from fedeas.generators.diffusion.updates import ClientUpdates, sent_moments
 

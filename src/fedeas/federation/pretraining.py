@@ -21,8 +21,15 @@ from fedeas.core.devices import chosen_device, torch_precision
 from fedeas.core.errors import InputError, RunError
 from fedeas.core.files import PathLike, make_folder
 from fedeas.core.provenance import Seen, data_digest
-from fedeas.core.tensor_files import write_tensors
-from fedeas.core.weight_files import IMAGENET_STEM, PRETRAINED, SUFFIX, description, folder_for_new, name_of_dataset
+from fedeas.core.weight_files import (
+    IMAGENET_STEM,
+    PRETRAINED,
+    SUFFIX,
+    description,
+    folder_for_new,
+    name_of_dataset,
+    write_tensors,
+)
 from fedeas.data.client import Normaliser
 from fedeas.data.dataset import Dataset
 from fedeas.data.names import checked_name

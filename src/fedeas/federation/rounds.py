@@ -12,8 +12,8 @@ from torch import Tensor
 from fedeas.algorithms.base import Arrays, Reply
 from fedeas.algorithms.fedavg import FedAvg
 from fedeas.config.run import RunConfig
+from fedeas.core.digests import stream
 from fedeas.core.records import Record
-from fedeas.core.streams import stream
 from fedeas.federation.engines.base import Engine, Task
 
 Evaluate = Callable[[Arrays], Record]

@@ -13,8 +13,8 @@ from numpy.typing import ArrayLike
 from fedeas.config.run import OWN, UNSEEDED, RunConfig
 from fedeas.config.sections import PartitionConfig
 from fedeas.core.arrays import IntArray
+from fedeas.core.digests import stream
 from fedeas.core.errors import InputError
-from fedeas.core.streams import stream
 from fedeas.data.dataset import Dataset
 from fedeas.data.known import KNOWN
 from fedeas.data.partition import Partition, dirichlet, iid, paper_replay, shards

@@ -17,8 +17,8 @@ from fedeas.algorithms.fedavg import FedAvg
 from fedeas.config.sections import TrainConfig
 from fedeas.core.arrays import IntArray
 from fedeas.core.devices import torch_threads
+from fedeas.core.digests import stream_seed
 from fedeas.core.errors import InputError
-from fedeas.core.streams import stream_seed
 from fedeas.data.client import ClientData
 from fedeas.federation.engines.base import ClientCount, Engine, Task
 from fedeas.generators.base import Generator, plan_addresses

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from fedeas.algorithms.base import MODEL, Arrays
 from fedeas.algorithms.fedavg import FedAvg
 from fedeas.config.hyperparameters import SCAFFOLD
-from fedeas.core.extras import extra_for
+from fedeas.core.errors import extra_for
 from fedeas.core.locks import locked
 from fedeas.core.log import log
 from fedeas.core.records import Journal

@@ -16,7 +16,7 @@ from fedeas.core.arrays import FloatArray, IntArray, for_row_blocks, frozen, row
 from fedeas.core.errors import InputError
 from fedeas.core.files import PathLike
 from fedeas.core.provenance import NOT_KNOWN, Seen, seen_in
-from fedeas.core.tensor_files import read_tensors, write_tensors
+from fedeas.core.weight_files import read_tensors, write_tensors
 from fedeas.generators.base import (
     Images,
     Shape,

@@ -10,9 +10,9 @@ import fedeas.config.generators as fields
 from fedeas.core.arrays import IntArray
 from fedeas.core.digests import json_digest
 from fedeas.core.errors import InputError
+from fedeas.core.foreign_text import first_of
 from fedeas.core.own_code import imported_code
 from fedeas.core.provenance import NOT_KNOWN, Answer, DatasetParts, Seen, check_start, seen_by
-from fedeas.core.sentences import first_of
 from fedeas.core.weight_files import description, folder_digest, generator_weights, name_of_dataset, weights_digest
 from fedeas.generators.base import Generator, Shape, checked_shape
 from fedeas.generators.custom import custom_content, load_custom

@@ -8,8 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fedeas.core.arrays import BoolArray, IntArray, digest_of_arrays
-from fedeas.core.digests import json_digest
-from fedeas.core.streams import stream
+from fedeas.core.digests import json_digest, stream
 from fedeas.generators.bank import BankedGenerator
 from fedeas.generators.base import (
     GeneratorWrapper,

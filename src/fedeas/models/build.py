@@ -5,23 +5,44 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import cast
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 
+from fedeas.core.digests import stream_seed
 from fedeas.core.errors import InputError
 from fedeas.core.files import PathLike
 from fedeas.core.own_code import failed, find_callable, installed
 from fedeas.core.records import reason_of
 from fedeas.core.spec import own_code_named, read_call
-from fedeas.core.streams import stream_seed
-from fedeas.core.tensor_files import read_tensors
-from fedeas.core.weight_files import CHOICES, SUFFIX, TORCHVISION, model_weights
+from fedeas.core.weight_files import CHOICES, SUFFIX, TORCHVISION, model_weights, read_tensors
 from fedeas.models.layers import Norm
-from fedeas.models.projection import Projected
 from fedeas.models.resnet import ResNet18, Stem
 from fedeas.models.small import SmallCNN
+
+
+class Projected(nn.Module):
+    """A model with two linear layers between its features and a new head, as in MOON's paper."""
+
+    def __init__(self, base: Any, head_name: str, width: int, num_classes: int) -> None:
+        super().__init__()
+        size = base.head.in_features
+        setattr(base, head_name, nn.Identity())  # the new head replaces that of the base
+        self.base = base
+        self.projection = nn.Sequential(nn.Linear(size, size), nn.ReLU(), nn.Linear(size, width))
+        self.head = nn.Linear(width, num_classes)
+
+    def features(self, x: Tensor) -> Tensor:
+        """The input of the head: (B, width)."""
+        features: Tensor = self.projection(self.base.features(x))
+        return features
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Logits, (B, classes)."""
+        logits: Tensor = self.head(self.features(x))
+        return logits
+
 
 Model = ResNet18 | SmallCNN | Projected
 Shape = tuple[int, int, int]
@@ -75,8 +96,9 @@ def build_model(
     """
     if len(shape) != 3 or min(shape) < 1:
         raise InputError(f"shape must be (channels, height, width), each 1 or more, not {shape}")
-    if num_classes < 1:
-        raise InputError(f"num_classes must be 1 or more, not {num_classes}")
+    for number, least, setting in ((num_classes, 1, "num_classes"), (projection, 0, "projection")):
+        if number < least:
+            raise InputError(f"{setting} must be {least} or more, not {number}")
     # Weights are drawn on the CPU, so that they are the same on every device; random states of GPUs do not change.
     with torch.random.fork_rng(devices=[]), torch.device("cpu"):
         torch.default_generator.manual_seed(stream_seed("model", seed))
@@ -88,7 +110,11 @@ def build_model(
             raise InputError(f"{path}: weights must be {CHOICES}")
         tensors = torchvision_weights(name) if path is None else read_tensors(path)[1]
         _load(model, tensors, TORCHVISION if path is None else str(path))
-    return _projected(model, projection, num_classes, seed) if projection else model
+    if not projection:
+        return model
+    with torch.random.fork_rng(devices=[]), torch.device("cpu"):
+        torch.default_generator.manual_seed(stream_seed("projection", seed))
+        return Projected(model, _head_name(model), projection, num_classes)
 
 
 def parameter_names(model: nn.Module) -> tuple[str, ...]:
@@ -99,14 +125,6 @@ def parameter_names(model: nn.Module) -> tuple[str, ...]:
     """
     trainable = {name for name, parameter in model.named_parameters() if parameter.requires_grad}
     return tuple(name for name in model.state_dict() if name in trainable)
-
-
-def _projected(model: Model, width: int, num_classes: int, seed: int) -> Projected:
-    if width < 0:
-        raise InputError(f"projection must be 0 or more, not {width}")
-    with torch.random.fork_rng(devices=[]), torch.device("cpu"):
-        torch.default_generator.manual_seed(stream_seed("projection", seed))
-        return Projected(model, _head_name(model), width, num_classes)
 
 
 def _head_name(model: Model) -> str:

@@ -6,8 +6,7 @@ import io
 
 from fedeas.core.errors import InputError
 from fedeas.core.provenance import NOT_KNOWN, TEST, Answer, DatasetParts, Seen, check_clean, seen_by, which_images
-from fedeas.core.tensor_files import digest_of_tensors
-from fedeas.core.weight_files import TORCHVISION, model_weights, weights_digest
+from fedeas.core.weight_files import TORCHVISION, digest_of_tensors, model_weights, weights_digest
 
 
 def content(place: str) -> dict[str, str]:

@@ -64,7 +64,9 @@ class ResNet18(nn.Module):
         self.layer3 = _stage(WIDTHS[1], WIDTHS[2], 2, norm)
         self.layer4 = _stage(WIDTHS[2], WIDTHS[3], 2, norm)
         self.fc = nn.Linear(WIDTHS[3], num_classes)
-        self.apply(_initialise)
+        for module in self.modules():
+            if isinstance(module, nn.Conv2d):  # He et al. 2015, with the fan-out as in torchvision
+                nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
 
     @staticmethod
     def build(shape: tuple[int, int, int], num_classes: int, stem: Stem, norm: Norm | None) -> ResNet18:
@@ -95,9 +97,3 @@ def _conv(channels: int, width: int, kernel: int, stride: int = 1) -> Conv:
 
 def _stage(channels: int, width: int, stride: int, norm: Norm) -> nn.Sequential:
     return nn.Sequential(BasicBlock(channels, width, stride, norm), BasicBlock(width, width, 1, norm))
-
-
-def _initialise(module: nn.Module) -> None:
-    """He et al. 2015, with the fan-out as in torchvision; norms start at 1 and 0, the head at torch's default."""
-    if isinstance(module, nn.Conv2d):
-        nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")

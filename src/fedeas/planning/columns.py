@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from fedeas.core.errors import InputError
-from fedeas.core.sentences import first_of
+from fedeas.core.foreign_text import first_of
 
 _PARTIES = (
     *("client", "site", "hospital", "clinic", "institution", "organisation", "organization", "centre", "center"),

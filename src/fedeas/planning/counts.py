@@ -18,8 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from fedeas.core.arrays import FloatArray, IntArray, for_row_blocks, frozen, frozen_integers, row_blocks
 from fedeas.core.errors import InputError
-from fedeas.core.foreign_text import for_html, in_one_form
-from fedeas.core.sentences import first_of
+from fedeas.core.foreign_text import first_of, for_html, in_one_form
 from fedeas.planning.columns import MAX_CLIENT_SIZE, TOO_LARGE
 
 if TYPE_CHECKING:

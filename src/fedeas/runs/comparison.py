@@ -13,8 +13,8 @@ from functools import cached_property
 from statistics import mean, stdev
 from typing import Any, Self
 
+from fedeas.core.foreign_text import listed
 from fedeas.core.provenance import Answer
-from fedeas.core.sentences import listed
 from fedeas.runs.accuracy_curves import RoundRange
 
 CONFIDENCE = 0.95

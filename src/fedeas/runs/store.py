@@ -43,7 +43,7 @@ from fedeas.core.records import (
     write_record,
 )
 from fedeas.core.records import Record as Record
-from fedeas.core.tensor_files import METADATA, read_header
+from fedeas.core.weight_files import METADATA, read_header
 from fedeas.generators.registry import content_digest
 from fedeas.models.initial_weights import content as content_of_start
 from fedeas.planning.counts import Allocation, LabelCounts, import_pandas

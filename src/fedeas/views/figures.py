@@ -21,9 +21,8 @@ from matplotlib.ticker import EngFormatter
 from fedeas.core.arrays import IntArray
 from fedeas.core.errors import InputError
 from fedeas.core.files import PathLike, written_whole
-from fedeas.core.foreign_text import printable
+from fedeas.core.foreign_text import first_of, printable
 from fedeas.core.log import log
-from fedeas.core.sentences import first_of
 from fedeas.planning import scores
 from fedeas.planning.counts import Allocation, LabelCounts
 from fedeas.planning.policies import POLICIES, FullBalance

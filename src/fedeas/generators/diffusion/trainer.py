@@ -19,7 +19,7 @@ from fedeas.core.digests import json_digest
 from fedeas.core.errors import InputError
 from fedeas.core.log import log
 from fedeas.core.provenance import data_digest
-from fedeas.core.tensor_files import described, read_tensors, write_tensors
+from fedeas.core.weight_files import described, read_tensors, write_tensors
 from fedeas.generators.base import checked_address, shape_of
 from fedeas.generators.diffusion.presets import Preset
 from fedeas.generators.diffusion.updates import Updates, initial_network

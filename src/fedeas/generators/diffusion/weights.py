@@ -14,8 +14,7 @@ from torch import Tensor, nn
 from fedeas.core.errors import InputError
 from fedeas.core.files import PathLike
 from fedeas.core.provenance import Seen, seen_in
-from fedeas.core.tensor_files import described, read_tensors, write_tensors
-from fedeas.core.weight_files import SUFFIX, generator_weights
+from fedeas.core.weight_files import SUFFIX, described, generator_weights, read_tensors, write_tensors
 from fedeas.generators.base import Shape, fingerprint_of
 from fedeas.generators.diffusion.presets import Network, Preset
 

@@ -9,7 +9,7 @@ import numpy as np
 from fedeas.core.arrays import IntArray
 from fedeas.core.errors import InputError
 from fedeas.core.files import PathLike
-from fedeas.core.sentences import first_of
+from fedeas.core.foreign_text import first_of
 from fedeas.data.sources import load_dataset
 from fedeas.generators.base import Generator, Shape, checked_shape, described, plan_addresses
 from fedeas.generators.registry import AnyGenerator, generator_from, parse_generator

@@ -22,7 +22,7 @@ from fedeas.core.errors import InputError
 from fedeas.core.files import PathLike
 from fedeas.core.locks import locked
 from fedeas.core.provenance import NOT_KNOWN, Seen, seen_in
-from fedeas.core.tensor_files import read_tensors, write_tensors
+from fedeas.core.weight_files import read_tensors, write_tensors
 from fedeas.generators.base import Images, Shape, checked_address, checked_training, fingerprint_of, shape_of
 from fedeas.models.build import Model, build_model, suited_to
 

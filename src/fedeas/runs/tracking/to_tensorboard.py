@@ -8,7 +8,6 @@ from typing import Any
 
 from torch.utils.tensorboard import SummaryWriter
 
-from fedeas.core.sentences import markdown_table
 from fedeas.runs.store import Run
 from fedeas.runs.tracking.base import Image
 
@@ -23,7 +22,9 @@ class TensorBoard:
         """Open the event file; TensorBoard drops rounds that an earlier file has and that are done again."""
         folder = Path(self.place) / run.path.name if self.place else run.path / "tensorboard"
         self.writer: Any = SummaryWriter(str(folder), purge_step=first_round)
-        self.writer.add_text("settings", markdown_table(["setting", "value"], settings.items()), first_round)
+        rows = [("setting", "value"), ("---", "---"), *settings.items()]
+        table = "\n".join(f"| {name} | {value} |" for name, value in rows)
+        self.writer.add_text("settings", table, first_round)
 
     def log(self, numbers: Mapping[str, float], round: int) -> None:
         """Add the scalars of a round, and make them visible at once."""

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedeas.core.sentences import listed
+from fedeas.core.foreign_text import listed
 from fedeas.planning import scores
 from fedeas.runs.comparison import IT, Measured, conclusion, fixed
 from fedeas.runs.methods import differing, joined, values_of
