@@ -146,10 +146,8 @@ def test_a_file_is_planned_with_its_names(ending, tmp_path, monkeypatch):
     ],
     ids=lambda policy: policy.spec,
 )
-def test_other_policies_are_refused(policy):
+def test_other_policies_need_the_whole_table(policy):
     assert not can_stream(policy)
-    with pytest.raises(PolicyError, match="read the table whole"):
-        placement(in_parts(LabelCounts([[1, 2]]), 1), policy)
 
 
 def test_the_command_line_plans_a_large_table_in_passes(tmp_path, monkeypatch):

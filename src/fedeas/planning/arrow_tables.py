@@ -20,7 +20,7 @@ from pyarrow import compute, csv, parquet
 
 from fedeas.core.errors import InputError
 from fedeas.core.foreign_text import FORM, FORMULA_IN_CSV, from_csv
-from fedeas.planning.columns import MAX_CLIENT_SIZE, TOO_LARGE, Column, Layout, layout_of
+from fedeas.planning.columns import Column, Layout, layout_of, wrong_counts
 
 if TYPE_CHECKING:
     from fedeas.planning.counts import Allocation
@@ -115,15 +115,10 @@ class ArrowTable:
         layout.check_counts(bool(flat.max() > 1), len(table))
         if count is not None:
             numbers = _numbers(table.column(count), count)
-            for bad, words in (
-                (np.isnan(numbers), "missing count; write 0 for none"),
-                (numbers < 0, "negative count {}; give 0 or more"),
-                (numbers != np.floor(numbers), "fractional count {}; give whole numbers"),
-                (numbers > MAX_CLIENT_SIZE, TOO_LARGE),
-            ):
-                if bad.any():
-                    row = int(bad.argmax())
-                    raise InputError(f", column {count!r}: {words.format(numbers[row])}", row=row)
+            for wrong, message in wrong_counts(numbers):
+                if wrong.any():
+                    row = int(wrong.argmax())
+                    raise InputError(f", column {count!r}: {message.format(numbers[row])}", row=row)
             flat = np.bincount(cells, numbers, flat.size).astype(np.int64)
         return flat.reshape(shape), clients.tolist(), classes.tolist() if num_classes is None else [*range(num_classes)]
 

@@ -170,7 +170,7 @@ class BetaCurve:
             below, above = above, above * 2
             if above > ENDLESS_BETA and self.total(above) == spent:
                 return BetaForTotal(math.inf, spent, total - spent)
-        beta = bisect_price(lambda at: self.total(at.middle) > total, above, below).too_low
+        beta = bisect_price(lambda beta: self.total(beta) > total, above, below).too_low
         spent = self.total(beta)
         return BetaForTotal(beta, spent, total - spent)
 
@@ -194,7 +194,7 @@ class BetaCurve:
         first = float(path.beta[place])
         if place and self._steps_below(end) is None:
             before = float(path.beta[place - 1])
-            first = bisect_price(lambda at: self.removed(at.middle) >= share, first, before).enough
+            first = bisect_price(lambda beta: self.removed(beta) >= share, first, before).enough
         return first, path
 
     def _steps_below(self, end: float) -> IntArray | None:

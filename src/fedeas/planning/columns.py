@@ -12,7 +12,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from fedeas.core.arrays import BoolArray
 from fedeas.core.errors import InputError
 from fedeas.core.foreign_text import first_of
 
@@ -32,9 +34,6 @@ _WHOLE = re.compile(r"\d+(\.0+)?")
 
 MAX_CLIENT_SIZE = 10**13
 """The most samples of one client: the entropy of more could not be told from 0."""
-
-TOO_LARGE = f"count {{}} is too large; give at most {MAX_CLIENT_SIZE:,}"
-"""The message on a count, which `format` puts in."""
 
 FEW_ROWS = 3
 """With fewer rows, counts may well go up by one from row to row."""
@@ -269,6 +268,14 @@ def _wide(columns: Sequence[Column], client: str | None) -> Layout:
                 f"column {total.name!r} is not the sum of the others; correct it, remove it, or rename the class"
             )
     return Layout(client, classes=_names(classes), left_out=ids)
+
+
+def wrong_counts(values: NDArray[Any]) -> Iterator[tuple[BoolArray, str]]:
+    """Which values cannot be counts, and why, kind by kind; `format` puts the value into the message."""
+    yield np.isnan(values), "missing count; write 0 for none"
+    yield values != np.floor(values), "fractional count {}; give whole numbers"
+    yield values < 0, "negative count {}; give 0 or more"
+    yield values > MAX_CLIENT_SIZE, f"count {{}} is too large; give at most {MAX_CLIENT_SIZE:,}"
 
 
 def is_total(name: str) -> bool:

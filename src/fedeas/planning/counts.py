@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 from fedeas.core.arrays import FloatArray, IntArray, for_row_blocks, frozen, frozen_integers, row_blocks
 from fedeas.core.errors import InputError
 from fedeas.core.foreign_text import first_of, for_html, in_one_form
-from fedeas.planning.columns import MAX_CLIENT_SIZE, TOO_LARGE
+from fedeas.planning.columns import MAX_CLIENT_SIZE, wrong_counts
 
 if TYPE_CHECKING:
     from fedeas.planning.plan import Plan
@@ -35,6 +35,9 @@ MAX_BALANCED = 2**63
 MAX_SQUARED = 2**31 - 1
 """Sums of squares of clients up to this size fit 64 bits."""
 
+MISSING = ("None", "nan", "NaT", "<NA>")
+"""What the values print that stand for a missing name."""
+
 MOST_SHOWN = 30
 """Clients and classes that a notebook shows."""
 
@@ -47,9 +50,9 @@ def _checked_names(what: str, axis: str, names: NameList, length: int) -> Names:
     if names is None:
         return None
     given = tuple(names)
-    missing = next((place for place, name in enumerate(given) if _is_missing(name)), None)
-    if missing is not None:
-        raise InputError(f"missing {what} name (number {missing + 1:,}); give one")
+    for place, name in enumerate(given, 1):
+        if str(name) in MISSING and not isinstance(name, str):
+            raise InputError(f"missing {what} name (number {place:,}); give one")
     if len(given) != length:
         raise InputError(f"{len(given)} {what} names for {length} in the table; give one for each")
     first: dict[str, int] = {}
@@ -57,14 +60,6 @@ def _checked_names(what: str, axis: str, names: NameList, length: int) -> Names:
         if first.setdefault(name, place) != place:
             raise InputError(f"duplicate {what} {name!r} ({axis} {first[name] + 1} and {place + 1}); rename one")
     return tuple(first)
-
-
-def _is_missing(name: object) -> bool:
-    """Whether this stands for a missing value: None, NaN, NaT, pandas' NA."""
-    try:
-        return name is None or bool(name != name)
-    except (TypeError, ValueError):  # pandas' NA is neither equal nor unequal
-        return True
 
 
 def table_of(values: ArrayLike, what: str) -> NDArray[Any]:
@@ -109,12 +104,12 @@ class NamedTable:
 
     def _set(self, n: IntArray, clients: NameList, classes: NameList, **others: object) -> None:
         """Set the fields of an instance, which is frozen otherwise."""
-        names = {
-            "clients": _checked_names("client", "rows", clients, n.shape[0]),
-            "classes": _checked_names("class", "columns", classes, n.shape[1]),
-        }
-        for name, value in {"n": n, **names, **others}.items():
-            object.__setattr__(self, name, value)
+        vars(self).update(
+            n=n,
+            clients=_checked_names("client", "rows", clients, n.shape[0]),
+            classes=_checked_names("class", "columns", classes, n.shape[1]),
+            **others,
+        )
 
     def client_name(self, row: int) -> str:
         """The client's given name, or its row number."""
@@ -197,8 +192,6 @@ class LabelCounts(NamedTable):
 
     def __init__(self, n: ArrayLike | Dictionaries, clients: NameList = None, classes: NameList = None) -> None:
         values, own_clients, own_classes = _without_names(n)
-        clients = own_clients if clients is None else clients
-        classes = own_classes if classes is None else classes
         table = table_of(values, "counts")
         if table.ndim == 0:
             raise InputError(
@@ -211,30 +204,26 @@ class LabelCounts(NamedTable):
             raise InputError("the table of counts is empty; give at least one client")
         if table.shape[1] < 2:
             raise InputError(f"the table has {table.shape[1]} class; give at least two")
-        self._set(table, clients, classes, sizes=np.empty(len(table), dtype=np.int64))
-        if table.dtype == np.uint64:
-            self._refuse(table > MAX_CLIENT_SIZE, TOO_LARGE)  # as int64 it may be negative
-        if table.dtype.kind not in "iub":
-            object.__setattr__(self, "n", table := _floats(table, "counts"))
-            self._refuse(np.isnan(table), "missing count; write 0 for none")
-            self._refuse(table != np.floor(table), "fractional count {}; give whole numbers")
-            self._refuse(np.abs(table) > MAX_CLIENT_SIZE, TOO_LARGE)
-        object.__setattr__(self, "n", frozen_integers(table))
-        self._check_sizes()
+        if table.dtype.kind in "fO":
+            table = _floats(table, "counts")
+        self._set(table, own_clients if clients is None else clients, own_classes if classes is None else classes)
+        if table.dtype in (np.float64, np.uint64):  # as int64 they might become other numbers
+            self._refuse_wrong_counts()
+        vars(self).update(n=frozen_integers(table), sizes=np.empty(len(table), dtype=np.int64))
+        self._add_up()
 
-    def _check_sizes(self) -> None:
+    def _add_up(self) -> None:
         """Add up N_k of each client; refuse counts out of range. Each block of rows is read from memory once."""
 
-        def check(rows: slice) -> None:
+        def add_up(rows: slice) -> None:
             block = self.n[rows]
             largest = int(block.view(np.uint64).max())  # as unsigned, negative numbers are the largest
             if largest > MAX_CLIENT_SIZE:
-                self._refuse(block < 0, "negative count {}; give 0 or more", rows.start)
-                self._refuse(block > MAX_CLIENT_SIZE, TOO_LARGE, rows.start)
+                self._refuse_wrong_counts()
             _check_total(largest, self.num_classes)
             np.sum(block, axis=1, out=self.sizes[rows])
 
-        for_row_blocks(check, *self.n.shape)
+        for_row_blocks(add_up, *self.n.shape)
         if self.sizes.min() == 0:
             raise self._error("client with no samples; remove the row", self.sizes.argmin())
         if self.sizes.max() > MAX_CLIENT_SIZE:
@@ -246,11 +235,12 @@ class LabelCounts(NamedTable):
         client = "" if self.clients is None else f" (client {self.clients[row]!r})"
         return InputError(f"{client}{label}: {message}", row=int(row))
 
-    def _refuse(self, bad: NDArray[np.bool_], message: str, first_row: int = 0) -> None:
-        """Raise for the first bad cell, if there is one, naming its place."""
-        if bad.any():
-            row, column = np.argwhere(bad)[0] + (first_row, 0)
-            raise self._error(message.format(self.n[row, column]), row, f", class {self.class_name(column)!r}")
+    def _refuse_wrong_counts(self) -> None:
+        """Raise for the first of them, if there is one, naming its place."""
+        for wrong, message in wrong_counts(self.n):
+            if wrong.any():
+                row, column = np.argwhere(wrong)[0]
+                raise self._error(message.format(self.n[row, column]), row, f", class {self.class_name(column)!r}")
 
     @property
     def num_clients(self) -> int:
@@ -357,8 +347,7 @@ class Allocation(NamedTable):
     def named_as(self, counts: LabelCounts) -> Self:
         """The same allocation, with the names of clients and classes that the counts have."""
         named = copy(self)
-        object.__setattr__(named, "clients", counts.clients)
-        object.__setattr__(named, "classes", counts.classes)
+        vars(named).update(clients=counts.clients, classes=counts.classes)
         return named
 
     def row_of(self, client: int | str) -> int:
@@ -427,8 +416,7 @@ class CertifiedAllocation(Allocation):
 
     def __init__(self, n: IntArray, policy: str, gap: float, minimised: str = "I") -> None:
         super().__init__(n, policy)
-        object.__setattr__(self, "gap", gap)
-        object.__setattr__(self, "minimised", minimised)
+        vars(self).update(gap=gap, minimised=minimised)
 
 
 Planned: TypeAlias = "Allocation | Plan"

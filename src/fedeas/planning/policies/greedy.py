@@ -12,6 +12,7 @@ import numpy as np
 from fedeas.core.arrays import FloatArray, IntArray
 from fedeas.planning.counts import Allocation, LabelCounts
 from fedeas.planning.policies.base import Budgeted, samples_in
+from fedeas.planning.policies.prices import bisect_price
 from fedeas.planning.policies.waterfill import Waterfill, check_searchable
 
 # Prices closer than this (relatively) are compared exactly; float gains have errors of about 1e-15.
@@ -51,13 +52,10 @@ class Greedy(Budgeted):
 
 def by_falling_gain(curves: Waterfill, total: int) -> IntArray:
     """The samples of each client if `total` are placed one after the other; fewer than balance all clients."""
-    too_low, enough = 0.0, curves.highest_gain * (1 + SAFE_MARGIN)
-    while enough - too_low > enough * SAFE_MARGIN / 10:
-        price = (too_low + enough) / 2
-        if curves.taken_above(price).sum() <= total:
-            enough = price
-        else:
-            too_low = price
+    highest = curves.highest_gain * (1 + SAFE_MARGIN)
+    too_low, enough = bisect_price(
+        lambda price: curves.taken_above(price).sum() <= total, highest, apart=SAFE_MARGIN / 10
+    )
     samples = curves.taken_above(enough * (1 + SAFE_MARGIN))
     contenders = np.flatnonzero(next_gain(curves, samples) >= too_low * (1 - SAFE_MARGIN))
     rows = {k: curves.sorted[k].tolist() for k in contenders.tolist()}
@@ -73,7 +71,7 @@ def by_falling_gain(curves: Waterfill, total: int) -> IntArray:
 def next_gain(curves: Waterfill, samples: IntArray) -> FloatArray:
     """The gain of each client's next sample after `samples[k]`."""
     at = curves.round_after(samples)
-    return np.take_along_axis(curves.gains_within(at), (samples - at.start)[:, None], axis=1)[:, 0]
+    return curves.gain(at.stage, at.level, samples[:, None] - at.start)[:, 0]
 
 
 def _exact_gain(row: list[int], samples: int) -> Fraction:

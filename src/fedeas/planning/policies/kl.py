@@ -52,7 +52,7 @@ class KL(Budgeted):
         total = samples_in(self.budget, [counts])
         check_searchable(total)
         curves = DivergenceCurves(counts.n, counts.weights, self.smoothing)
-        wanted, price = spend(curves, counts.num_clients, total)
+        wanted, price = spend(curves, total)
         rounded = Rounding(lambda: iter([wanted]), total).next_part(wanted)
         bound = curves.value(wanted) + price * (float(wanted.sum()) - total)
         gap = max(curves.value(rounded) - bound, 0.0)
@@ -111,10 +111,10 @@ class DivergenceCurves:
         return np.asarray(1 / self.levels - 1 / (self.raised_shares * self.levels + self.untouched))
 
 
-def spend(curves: DivergenceCurves, clients: int, total: int) -> tuple[FloatArray, float]:
+def spend(curves: DivergenceCurves, total: int) -> tuple[FloatArray, float]:
     """The best samples, as real numbers that sum to `total`, and the price of the last one."""
     surplus = total - fine_total(curves.matched()) / FINE
     if surplus >= 0:  # all clients are balanced; from there on they grow and stay so
-        return curves.matched(surplus / clients), 0.0
-    price = bisect_price(lambda at: fine_total(curves.samples_at(at.middle)) <= total * FINE, curves.highest_price)
+        return curves.matched(surplus / len(curves.have)), 0.0
+    price = bisect_price(lambda price: fine_total(curves.samples_at(price)) <= total * FINE, curves.highest_price)
     return curves.samples_at(price.enough), price.enough

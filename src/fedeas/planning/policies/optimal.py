@@ -90,7 +90,7 @@ def _by_convex_hulls(curves: Waterfill, total: int) -> tuple[IntArray, float]:
 
 def on_hulls(curves: Waterfill, total: int, highest: float) -> tuple[IntArray, float]:
     """The best samples on the hulls, at most `total`, and their price; the next step of a client may not fit."""
-    too_low, enough = bisect_price(lambda at: curves.best_at(at.middle).sum() <= total, highest)
+    too_low, enough = bisect_price(lambda price: curves.best_at(price).sum() <= total, highest)
     samples = curves.best_at(enough)
     more = curves.best_at(too_low) if too_low > 0 else curves.demand
     # Each client's two choices are equally good at this price. Take the larger ones while they fit the budget.

@@ -25,28 +25,25 @@ class Bracket(NamedTuple):
     too_low: float
     enough: float
 
-    @property
-    def middle(self) -> float:
-        """The price that is tried next."""
-        return (self.too_low + self.enough) / 2
 
-    def halved(self, fits: bool) -> Bracket:
-        """The half that is left once it is known whether what the middle takes fits the budget."""
-        return Bracket(self.too_low, self.middle) if fits else Bracket(self.middle, self.enough)
+def bisect_price(fits: Callable[[float], bool], highest: float, lowest: float = 0.0, apart: float = 0.0) -> Bracket:
+    """Halve the prices in a range until two that differ by `apart`, relatively, or next to nothing enclose the right one.
 
+    `fits` tells whether what is taken at a price fits the budget.
 
-def bisect_price(fits: Callable[[Bracket], bool], highest: float, lowest: float = 0.0) -> Bracket:
-    """Halve the prices in a range until no number is left between two; `fits` tells for the middle of a bracket.
-
-    >>> bisect_price(lambda bracket: 10 / bracket.middle <= 4, highest=100.0).enough
+    >>> bisect_price(lambda price: 10 / price <= 4, highest=100.0).enough
     2.5
     """
-    bracket = Bracket(lowest, highest)
+    too_low, enough = lowest, highest
     for _ in range(MAX_HALVINGS):
-        if bracket.middle in bracket:
+        middle = (too_low + enough) / 2
+        if middle in (too_low, enough) or enough - too_low <= enough * apart:
             break
-        bracket = bracket.halved(fits(bracket))
-    return bracket
+        if fits(middle):
+            enough = middle
+        else:
+            too_low = middle
+    return Bracket(too_low, enough)
 
 
 def fine_total(samples: FloatArray) -> int:

@@ -35,7 +35,7 @@ def check_searchable(total: int) -> None:
 
 
 class Round(NamedTuple):
-    """For each client: its stage j, the common level L of its j smallest classes, and the samples to reach it."""
+    """Columns of a number for each client: stage j, common level L of the j smallest classes, and samples to reach it."""
 
     stage: IntArray
     level: IntArray
@@ -46,8 +46,9 @@ class Waterfill:
     """The curves of all clients of a federation, for up to `total` samples."""
 
     def __init__(self, counts: LabelCounts, total: int = 0) -> None:
-        self.counts = counts
+        self.counts, self._sizes = counts, counts.sizes[:, None]
         self.sorted = np.sort(counts.n, axis=1)
+        self._sums = np.cumsum(self.sorted, axis=1)
         self.largest = max(int(counts.sizes.max()), total)
 
     @cached_property
@@ -58,28 +59,26 @@ class Waterfill:
     def fill(self, samples: IntArray) -> IntArray:
         """The allocation in which client k raises its smallest classes with `samples[k]` samples."""
         at = self.round_after(samples)
-        low = self.counts.n <= at.level[:, None]
-        odd = (samples - at.start)[:, None]  # samples of an unfinished round go to the first classes
-        return np.where(low, at.level[:, None] - self.counts.n + (np.cumsum(low, axis=1) <= odd), 0)
+        low = self.counts.n <= at.level
+        odd = samples[:, None] - at.start  # samples of an unfinished round go to the first classes
+        return np.where(low, at.level - self.counts.n + (np.cumsum(low, axis=1) <= odd), 0)
 
     def value(self, samples: IntArray) -> FloatArray:
         """N_k ||q_k||^2 = N_k (||q_k - u||^2 + 1/C); `Optimal` minimises its sum over clients."""
         at = self.round_after(samples)
-        odd, level = samples - at.start, self._exact(at.level)
-        squares = self._rest_squares(at.stage) + at.stage * level**2 + odd * (2 * level + 1)
-        sizes = (self.counts.sizes + samples).astype(np.float64)
-        return np.asarray(self.counts.sizes * _ratio(squares, sizes**2))
+        return self._values(at, samples[:, None] - at.start)[:, 0]
 
     @property
     def highest_gain(self) -> float:
         """The gain of the first sample of the client to which it is worth most."""
-        return float(self._gain(np.ones(self.counts.num_clients, dtype=np.int64), self.sorted[:, 0]).max())
+        return float(self.gain(1, self.sorted[:, :1]).max())
 
     def round_after(self, samples: IntArray) -> Round:
         """The round that each client is in after `samples[k]` samples."""
-        stage = 1 + (self._stage_ends[:, :-1] <= samples[:, None]).sum(axis=1)
-        level = (self._pick(self._sums, stage) + samples) // stage
-        return Round(stage, level, stage * level - self._pick(self._sums, stage))
+        stage = 1 + (self._stage_ends <= samples[:, None]).sum(axis=1, keepdims=True)
+        sums = _pick(self._sums, stage)
+        level = (sums + samples[:, None]) // stage
+        return Round(stage, level, stage * level - sums)
 
     def round_at_price(self, price: float) -> Round:
         """The last round of each client whose first sample has a gain above `price`.
@@ -87,32 +86,29 @@ class Waterfill:
         Clients without such a round get the round they start in. Setting the gain equal to the price gives
         a cubic in M without a square term, `price M^3 + (N R / j) M - N (Q + R^2 / j) = 0`, solved in closed form.
         """
-        stage = np.maximum((self._stage_gains > price).sum(axis=1), 1)
-        rest, squares = (part(stage).astype(np.float64) for part in (self._rest, self._rest_squares))
-        sizes = self.counts.sizes
+        stage = np.maximum((self._stage_gains > price).sum(axis=1, keepdims=True), 1)
+        sums, sizes = _pick(self._sums, stage), self._sizes
+        rest, squares = (sizes - sums).astype(np.float64), self._rest_squares(stage).astype(np.float64)
         target = cubic_root(sizes * rest / (stage * price), -sizes * (squares + rest**2 / stage) / price)
-        first = self._pick(self.sorted, stage)
-        last = self._pick(self.sorted, np.minimum(stage + 1, self.counts.num_classes))
+        first = _pick(self.sorted, stage)
+        last = _pick(self.sorted, np.minimum(stage + 1, self.counts.num_classes))
         level = np.clip(np.ceil((target - rest) / stage).astype(np.int64) - 1, first, np.maximum(last - 1, first))
         # The root has rounding errors: decide between two neighbouring levels by their gains.
-        level += (level + 1 < last) & (self._gain(stage, level + 1) > price)
-        level -= (level > first) & (self._gain(stage, level) <= price)
-        return Round(stage, level, stage * level - self._pick(self._sums, stage))
+        level += (level + 1 < last) & (self.gain(stage, level + 1) > price)
+        level -= (level > first) & (self.gain(stage, level) <= price)
+        return Round(stage, level, stage * level - sums)
 
-    def gains_within(self, at: Round) -> FloatArray:
-        """Gains of the samples 0, 1, ..., C - 1 of a round, as a table of clients x samples."""
-        i = np.arange(self.counts.num_classes)
-        rest, level = self._rest(at.stage), self._exact(at.level)
-        above = (self._rest_squares(at.stage) - level * rest)[:, None] + i * (level + 1)[:, None]
-        size = (rest + at.stage * at.level)[:, None] + i.astype(np.float64)
-        return np.asarray(self.counts.sizes[:, None] * _ratio(above, size**3))
+    def gain(self, stage: IntArray | int, level: IntArray, odd: IntArray | int = 0) -> FloatArray:
+        """The gain of the next sample, when `odd` samples have been placed in the round that begins at this level."""
+        rest, exact = self._sizes - _pick(self._sums, stage), exact_integers(level, self.largest)
+        above = self._rest_squares(stage) - exact * rest + odd * (exact + 1)
+        return self._sizes * _ratio(above, ((rest + stage * level).astype(np.float64) + odd) ** 3)
 
     def taken_above(self, price: float) -> IntArray:
         """How many samples each client takes until the gain of its next one is at or below `price`; for `Greedy`."""
-        at = self.round_at_price(price)
-        gains = self.gains_within(at)
-        beyond = np.arange(gains.shape[1]) >= at.stage[:, None]
-        return np.asarray(at.start + ((gains <= price) | beyond).argmax(axis=1))
+        at, odd = self.round_at_price(price), np.arange(self.counts.num_classes)
+        ends = (self.gain(at.stage, at.level, odd) <= price) | (odd >= at.stage)
+        return np.asarray(at.start[:, 0] + ends.argmax(axis=1))
 
     def best_at(self, price: float) -> IntArray:
         """The number of samples t that minimises value + 2 price t for each client; it is in the round at that price.
@@ -120,53 +116,37 @@ class Waterfill:
         At the ends of a round the curve touches its convex relaxation, whose minimum lies in this round, so no other
         round can be better. A gain lacks the factor 2 of the derivative of a value, hence the doubled price.
         """
-        at = self.round_at_price(price)
-        i, stage, level = np.arange(self.counts.num_classes + 1), at.stage[:, None], self._exact(at.level)[:, None]
-        squares = self._rest_squares(at.stage)[:, None] + stage * level**2 + i * (2 * level + 1)
-        size = (self._rest(at.stage) + at.stage * at.level)[:, None] + i.astype(np.float64)
-        values = np.where(i <= stage, self.counts.sizes[:, None] * _ratio(squares, size**2), np.inf)
-        return np.asarray(at.start + (values + 2 * price * i).argmin(axis=1))
+        at, odd = self.round_at_price(price), np.arange(self.counts.num_classes + 1)
+        values = np.where(odd <= at.stage, self._values(at, odd), np.inf)
+        return np.asarray(at.start[:, 0] + (values + 2 * price * odd).argmin(axis=1))
 
-    @cached_property
-    def _sums(self) -> IntArray:
-        return np.cumsum(self.sorted, axis=1)
+    def _values(self, at: Round, odd: IntArray) -> FloatArray:
+        """The value of each client when `odd` samples have been placed in a round."""
+        level = exact_integers(at.level, self.largest)
+        squares = self._rest_squares(at.stage) + at.stage * level**2 + odd * (2 * level + 1)
+        return self._sizes * _ratio(squares, (self._sizes + at.start + odd).astype(np.float64) ** 2)
 
     @cached_property
     def _square_sums(self) -> IntArray:
-        return np.cumsum(self._exact(self.sorted) ** 2, axis=1)
+        return np.cumsum(exact_integers(self.sorted, self.largest) ** 2, axis=1)
 
     @cached_property
     def _stage_ends(self) -> IntArray:
-        """Samples after which stage j + 1 begins; the last stage has no end."""
-        stages = np.arange(1, self.counts.num_classes)
-        ends = np.full_like(self.sorted, np.iinfo(np.int64).max)
-        ends[:, :-1] = stages * self.sorted[:, 1:] - self._sums[:, :-1]
-        return ends
+        """Samples after which stages 2, 3, ... begin."""
+        return np.arange(1, self.counts.num_classes) * self.sorted[:, 1:] - self._sums[:, :-1]
 
     @cached_property
     def _stage_gains(self) -> FloatArray:
         """Gain at the start of each stage, falling from left to right and 0 in the last."""
-        columns = range(1, self.counts.num_classes + 1)
-        stages = (np.full(self.counts.num_clients, j) for j in columns)
-        return np.stack([self._gain(j, self._pick(self.sorted, j)) for j in stages], axis=1)
+        return self.gain(np.arange(1, self.counts.num_classes + 1), self.sorted)
 
-    def _gain(self, stage: IntArray, level: IntArray) -> FloatArray:
-        rest = self._rest(stage)
-        size = (rest + stage * level).astype(np.float64)
-        return np.asarray(self.counts.sizes * _ratio(self._rest_squares(stage) - self._exact(level) * rest, size**3))
+    def _rest_squares(self, stage: IntArray | int) -> IntArray:
+        return self._square_sums[:, -1:] - _pick(self._square_sums, stage)
 
-    def _rest(self, stage: IntArray) -> IntArray:
-        return np.asarray(self.counts.sizes - self._pick(self._sums, stage))
 
-    def _rest_squares(self, stage: IntArray) -> IntArray:
-        return np.asarray(self._square_sums[:, -1] - self._pick(self._square_sums, stage))
-
-    def _exact(self, values: IntArray) -> IntArray:
-        return exact_integers(values, self.largest)
-
-    def _pick(self, table: IntArray, stage: IntArray) -> IntArray:
-        """The entry of each client's stage; stages count from 1."""
-        return np.asarray(table[np.arange(len(table)), stage - 1])
+def _pick(table: IntArray, stage: IntArray | int) -> IntArray:
+    """The entries of each client's stages; stages count from 1."""
+    return np.asarray(table[np.arange(len(table))[:, None], stage - 1])
 
 
 def _ratio(above: IntArray, below: FloatArray) -> FloatArray:
