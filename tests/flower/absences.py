@@ -26,5 +26,5 @@ def run_with_absences(folder, overrides, away):
 
     bank = folder / ".bank"
     return execute(
-        load_config(None, overrides), RunStore(folder), make_clients=lambda parts: WithAbsences.of(parts, bank)
+        load_config(None, overrides), RunStore(folder), make_clients=lambda parts: WithAbsences(parts, bank)
     )
