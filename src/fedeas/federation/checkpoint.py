@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
-from fedeas.algorithms.base import Arrays
+from fedeas.algorithms.base import Arrays, as_group, members
 from fedeas.core.errors import FedEASError, InputError, RunError
 from fedeas.core.tensor_files import described, read_tensors, write_tensors
 from fedeas.federation.engines.base import Engine
@@ -27,9 +27,10 @@ class Checkpoint(NamedTuple):
 
 def save_checkpoint(path: Path, fingerprint: str, rounds: int, server: Arrays, clients: dict[int, Arrays]) -> None:
     """Save the state after `rounds` rounds: the server's, and that of every client that has one."""
-    tensors = {SERVER + key: tensor.contiguous() for key, tensor in server.items()}
+    tensors = as_group(server, SERVER)
     for client, arrays in clients.items():
-        tensors |= {f"{CLIENT}{client}/{key}": tensor.contiguous() for key, tensor in arrays.items()}
+        tensors |= as_group(arrays, f"{CLIENT}{client}/")
+    tensors = {key: tensor.contiguous() for key, tensor in tensors.items()}
     try:
         write_tensors(path, tensors, {"fedeas": json.dumps({"fingerprint": fingerprint, "rounds": rounds})})
     except FedEASError as error:
@@ -69,10 +70,8 @@ def load_checkpoint(path: Path, fingerprint: str, remedy: str = "remove it to st
     about = described(metadata)
     if about.get("fingerprint") != fingerprint:
         raise InputError(f"{path}: the checkpoint belongs to another config; remove it, or use another folder")
-    server = {key.removeprefix(SERVER): tensor for key, tensor in tensors.items() if key.startswith(SERVER)}
     clients: dict[int, Arrays] = {}
-    for key, tensor in tensors.items():
-        if key.startswith(CLIENT):
-            client, _, name = key.removeprefix(CLIENT).partition("/")
-            clients.setdefault(int(client), {})[name] = tensor
-    return Checkpoint(int(about["rounds"]), server, clients)
+    for key, tensor in members(tensors, CLIENT).items():
+        client, _, name = key.partition("/")
+        clients.setdefault(int(client), {})[name] = tensor
+    return Checkpoint(int(about["rounds"]), members(tensors, SERVER), clients)

@@ -19,7 +19,7 @@ from fedeas.federation.engines.base import Engine
 from fedeas.federation.generator_stage import GeneratorStage, OnStage
 from fedeas.federation.parts import Parts
 from fedeas.federation.rounds import Schedule
-from fedeas.federation.split import held_out, refuse_own_data
+from fedeas.federation.split import refuse_own_data, set_aside
 from fedeas.federation.worker import Worker
 from fedeas.generators.bank import Bank, BankedGenerator
 from fedeas.generators.base import Generator
@@ -139,11 +139,14 @@ def ready_generator(
 
     `trained` is the file of the weights that the clients have trained.
     """
-    about = dataset.name, dataset.images, dataset.labels, dataset.classes
-    folder = None if bank is None else Path(bank)
+    held_out = None
+    if config.data.held_out:
+        _, aside = set_aside(dataset.labels, config.data.held_out)
+        held_out = dataset.images[aside], dataset.labels[aside]
     context = GeneratorContext(
-        *about, config.data.protocol, str(device), held_out(config, dataset), plan, trained, folder
-    )
+        dataset.name, dataset.images, dataset.labels, dataset.classes, config.data.protocol, str(device), held_out,
+        plan, trained, None if bank is None else Path(bank),
+    )  # fmt: skip
     generator = parse_generator(config.generator).ready(context)
     if bank is None or isinstance(generator, HeldOutImages):  # held-out images are on disk already
         return generator

@@ -6,6 +6,7 @@ import copy
 import os
 import platform
 import subprocess
+from collections import Counter
 from collections.abc import Callable, Iterable
 from contextlib import closing, suppress
 from functools import partial
@@ -20,7 +21,7 @@ from fedeas.algorithms.base import Arrays, Fleet
 from fedeas.config.run import RunConfig
 from fedeas.config.sections import ModelConfig
 from fedeas.core.arrays import IntArray
-from fedeas.core.devices import chosen_device, torch_precision, torch_threads
+from fedeas.core.devices import chosen_device, device_name, torch_precision, torch_threads
 from fedeas.core.errors import InputError
 from fedeas.core.files import PathLike
 from fedeas.core.log import log
@@ -180,7 +181,7 @@ def environment(device: torch.device) -> dict[str, Any]:
 
     `commit` is that of the checkout that the code runs from; without its git history, that in ``$FEDEAS_COMMIT``.
     """
-    name = torch.cuda.get_device_name(device) if device.type == "cuda" else platform.processor() or platform.machine()
+    processor = platform.processor() or platform.machine()
     return {
         "fedeas": __version__,
         "commit": commit_of(checkout_of(Path(__file__).parents[1])),
@@ -188,7 +189,7 @@ def environment(device: torch.device) -> dict[str, Any]:
         "torch": torch.__version__,
         "numpy": np.__version__,
         "device": str(device),
-        "machine": name,
+        "machine": device_name(device) if device.type == "cuda" else processor,
         "threads": torch.get_num_threads(),
     }
 
@@ -225,13 +226,11 @@ class ImageTally:
 
     def total(self, rounds: Iterable[Record]) -> Record:
         """The same fields for all rounds together; `images` is None if images are not kept in a bank."""
-        rounds = list(rounds)
-        drawn = [record.get("images", {}) for record in rounds]
-        images = {name: sum(each.get(name, 0) for each in drawn) for name in ("found", "made")}
-        return {
-            "generated": sum(record["generated"] for record in rounds),
-            "images": None if self.journal is None else images,
-        }
+        total = Counter(generated=0, found=0, made=0)
+        for record in rounds:
+            total.update(generated=record["generated"], **record.get("images", {}))
+        generated = total.pop("generated")
+        return {"generated": generated, "images": None if self.journal is None else dict(total)}
 
 
 def for_this_machine(config: RunConfig, store: RunStore) -> RunConfig:

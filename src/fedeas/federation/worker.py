@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
@@ -79,7 +79,15 @@ class Worker:
         while 0 < self.allocation[chosen].sum() < enough and (client := next(self.upcoming, None)) is not None:
             if client not in self.clients and client not in chosen:
                 chosen.append(client)
-        self.clients.update(self._with_synthetic({client: self.load_client(client) for client in chosen}))
+        loaded = {client: self.load_client(client) for client in chosen}
+        if self.generator is not None and self.allocation[chosen].any():
+            addresses = [plan_addresses(client, self.allocation[client]) for client in chosen]
+            labels, index = (np.concatenate(column) for column in zip(*addresses, strict=True))
+            images = self.generator.sample(labels, index)  # in one request, so that the generator's batches are full
+            for client, (own, _) in zip(chosen, addresses, strict=True):
+                loaded[client] = loaded[client].joined(images[: len(own)], own)
+                images = images[len(own) :]
+        self.clients.update(loaded)
         spent = time.perf_counter() - start
         self.generation_seconds.update({client: spent / len(newcomers) for client in newcomers})
 
@@ -115,20 +123,6 @@ class Worker:
         """Number of samples of a prepared client, real and synthetic."""
         return len(self.clients[client])
 
-    def _with_synthetic(self, loaded: dict[int, ClientData]) -> dict[int, ClientData]:
-        """Add synthetic images; all are drawn in one request, so that a generator's batches are full."""
-        rows = {client: self.allocation[client] for client in loaded}
-        if self.generator is None or not any(row.any() for row in rows.values()):
-            return loaded
-        addresses = {client: plan_addresses(client, row) for client, row in rows.items()}
-        labels, index = (np.concatenate(column) for column in zip(*addresses.values(), strict=True))
-        images = self.generator.sample(labels, index)
-        parts = np.split(images, np.cumsum([row.sum() for row in rows.values()])[:-1])
-        return {
-            client: loaded[client].joined(part, own)
-            for (client, (own, _)), part in zip(addresses.items(), parts, strict=True)
-        }
-
 
 @contextmanager
 def random_numbers_of(job: ClientJob) -> Iterator[None]:
@@ -162,9 +156,25 @@ class LocalEngine(Engine):
         self.count.start(len(clients))
         if task is Task.TRAIN:
             self.worker.prepare(clients)
+        left, replies = sorted(clients), dict[int, Reply | None]()
+        while left:
+            replies |= self._run_some(task, broadcast, left, round)
+            left = [client for client in left if client not in replies]
+        return [reply for _, reply in sorted(replies.items()) if reply is not None]
+
+    def _run_some(
+        self, task: Task, broadcast: Arrays, clients: Sequence[int], round: int
+    ) -> Mapping[int, Reply | None]:
+        """Run at least one of these clients, here all of them."""
+        replies = dict[int, Reply | None]()
         with torch_threads(self.threads):
-            replies = [self._run_one(task, broadcast, client, round) for client in sorted(clients)]
-        return [reply for reply in replies if reply is not None]
+            for client in clients:
+                state = self.states.get(client, {})
+                replies[client], state = self.worker.run(task, client, round, broadcast, state)
+                if state:
+                    self.states[client] = state
+                self.count.add()
+        return replies
 
     def client_states(self) -> dict[int, Arrays]:
         """The states of all clients that have one."""
@@ -173,10 +183,3 @@ class LocalEngine(Engine):
     def restore(self, states: dict[int, Arrays]) -> None:
         """Set these states."""
         self.states = dict(states)
-
-    def _run_one(self, task: Task, broadcast: Arrays, client: int, round: int) -> Reply | None:
-        reply, state = self.worker.run(task, client, round, broadcast, self.states.get(client, {}))
-        if state:
-            self.states[client] = state
-        self.count.add()
-        return reply

@@ -30,11 +30,10 @@ import torch
 
 from fedeas.algorithms.base import Arrays, Reply
 from fedeas.config.sections import EngineConfig
-from fedeas.core.devices import torch_threads
 from fedeas.core.errors import FedEASError, RunError
 from fedeas.core.log import log
 from fedeas.core.own_code import current_folder_first
-from fedeas.data.client import ClientData, Normaliser
+from fedeas.data.client import ClientData
 from fedeas.federation.engines.base import Task, add_up_to
 from fedeas.federation.engines.blocks import Block, Places
 from fedeas.federation.worker import LocalEngine, Worker
@@ -97,23 +96,6 @@ class ProcessesEngine(LocalEngine):
         self.samples: dict[int, Places] = {}
         self.seconds: list[float] = []
 
-    def map(self, task: Task, broadcast: Arrays, clients: Sequence[int], round: int) -> list[Reply]:
-        """Train all clients, in processes if these pay."""
-        if task is not Task.TRAIN:
-            return super().map(task, broadcast, clients, round)
-        self.count.start(len(clients))
-        self.worker.prepare(clients)
-        replies: dict[int, Reply | None] = {}
-        while left := sorted(set(clients) - set(replies)):
-            if self._uses_processes(len(left), len(clients), round):
-                replies |= self._train_in_processes(broadcast, left, round)
-            else:
-                start = time.perf_counter()
-                with torch_threads(self.threads):
-                    replies[left[0]] = self._run_one(Task.TRAIN, broadcast, left[0], round)
-                self.seconds.append(time.perf_counter() - start)
-        return [reply for client in sorted(replies) if (reply := replies[client]) is not None]
-
     def close(self) -> None:
         """End the processes, all at once; later jobs start new ones."""
         for process in self.team:
@@ -121,13 +103,22 @@ class ProcessesEngine(LocalEngine):
         while self.team:
             self.team.pop().end()
 
-    def _uses_processes(self, left: int, participants: int, round: int) -> bool:
-        """Whether to use processes for the remaining clients of a round."""
+    def _run_some(
+        self, task: Task, broadcast: Arrays, clients: Sequence[int], round: int
+    ) -> Mapping[int, Reply | None]:
+        """Train all these clients in processes if these pay, else the first one here."""
+        if task is not Task.TRAIN:
+            return super()._run_some(task, broadcast, clients, round)
         warm = self.seconds[1:]  # without the first client, which finds all caches cold
         if warm and not self.given:
-            jobs = left + participants * (self.worker.total_rounds - round - 1)
-            self.given = pays(sum(warm) / len(warm), participants, jobs, self.processes)
-        return self.given and self.processes > 1
+            jobs = len(clients) + self.count.of * (self.worker.total_rounds - round - 1)
+            self.given = pays(sum(warm) / len(warm), self.count.of, jobs, self.processes)
+        if self.given and self.processes > 1:
+            return self._train_in_processes(broadcast, clients, round)
+        start = time.perf_counter()
+        replies = super()._run_some(task, broadcast, clients[:1], round)
+        self.seconds.append(time.perf_counter() - start)
+        return replies
 
     def _train_in_processes(self, broadcast: Arrays, clients: Sequence[int], round: int) -> dict[int, Reply]:
         """The replies, only some of them if processes keep dying. Raises the same error as the reference."""
@@ -156,12 +147,10 @@ class ProcessesEngine(LocalEngine):
         """Give a client's job to a process; the first time, move the client's data to shared memory."""
         own = self.worker.clients[client]
         if client not in self.samples:
-            tensors = {"images": own.images, "labels": own.labels}
-            tensors |= {"scale": own.normalise.scale, "shift": own.normalise.shift}
-            self.samples[client] = self.data.append(tensors)
-            self.worker.clients[client] = client_data(self.data.read(self.samples[client]), own.num_real)
+            self.samples[client] = self.data.append({"images": own.images, "labels": own.labels})
+            self.worker.clients[client] = replace(own, **self.data.read(self.samples[client]))
         state, end = process.block.write(self.states.get(client, {})), process.block.end
-        process.give(Job(client, round, own.num_real, self.samples[client], broadcast, state, end), client)
+        process.give(Job(client, round, own.num_real, self.setup, self.samples[client], broadcast, state, end))
 
     def _take_answers(self, waiting: deque[int], answers: dict[int, Reply | Exception]) -> None:
         """Wait for the next answers; the client of a process that died waits for another process."""
@@ -197,14 +186,13 @@ class ProcessesEngine(LocalEngine):
     def _start_process(self) -> Child:
         """Start a process; all processes read the worker from shared memory."""
         if not self.setup:
-            clients: dict[int, ClientData] = {}  # a job names the place of its client's data
-            known = replace(
-                self.worker, load_client=clients.__getitem__, generator=None, clients=clients, generation_seconds={}
-            )
-            content = torch.frombuffer(bytearray(pickle.dumps(known)), dtype=torch.uint8)
-            self.setup = self.data.append({"worker": content})
+            normalise = next(iter(self.worker.clients.values())).normalise
+            none: dict[int, ClientData] = {}  # a job names the place of its client's data
+            worker = replace(self.worker, load_client=none.__getitem__, generator=None, clients=none)
+            content = pickle.dumps((worker, normalise, self.threads))
+            self.setup = self.data.append({"content": torch.frombuffer(bytearray(content), dtype=torch.uint8)})
             log.info("training %d clients at once, each in a worker process", self.processes)
-        self.team.append(Child((self.data, self.broadcast), self.setup, self.threads))
+        self.team.append(Child(self.data, self.broadcast))
         return self.team[-1]
 
     def _give_up(self, reason: str) -> None:
@@ -219,6 +207,7 @@ class Job(NamedTuple):
     client: int
     round: int
     num_real: int
+    setup: Places
     data: Places
     broadcast: Places
     state: Places
@@ -241,10 +230,10 @@ class Child:
     its own session, so that Ctrl-C reaches only this process; the worker exits when its pipe is closed.
     """
 
-    def __init__(self, blocks: Sequence[Block], setup: Places, threads: int) -> None:
-        self.block = Block()
+    def __init__(self, data: Block, broadcast: Block) -> None:
+        self.block, self.client = Block(), -1
         self.pipe, theirs = multiprocessing.Pipe()
-        shared = [theirs.fileno(), *(block.descriptor for block in (*blocks, self.block))]
+        shared = [theirs.fileno(), data.descriptor, broadcast.descriptor, self.block.descriptor]
         command = [sys.executable, "-P", "-c", "from fedeas.federation.engines.processes import serve; serve()"]
         path = os.pathsep.join(path or str(Path.cwd()) for path in sys.path)
         self.popen = subprocess.Popen(
@@ -252,13 +241,12 @@ class Child:
             stdin=subprocess.DEVNULL, stdout=sys.__stderr__, start_new_session=True,
         )  # fmt: skip
         theirs.close()
-        self.give((setup, threads), -1)
 
-    def give(self, message: object, client: int) -> None:
-        """Send it a message, such as the job of a client whose state is in its block."""
-        self.client = client
+    def give(self, job: Job) -> None:
+        """Send it a job whose state is in its block."""
+        self.client = job.client
         with suppress(OSError):  # `take` notices that the process has died
-            self.pipe.send(message)
+            self.pipe.send(job)
 
     def take(self) -> Answer | Exception | None:
         """Receive its answer, which may be an error; None if it has died."""
@@ -280,7 +268,7 @@ def serve() -> None:
     """The main function of a worker process: do jobs until its pipe is closed."""
     pipe = Connection(int(sys.argv[1]))
     data, broadcast, own = (Block(int(descriptor)) for descriptor in sys.argv[2:])
-    jobs: SimpleQueue[Any] = SimpleQueue()
+    jobs: SimpleQueue[Job] = SimpleQueue()
 
     def listen() -> None:
         with suppress(EOFError, OSError):
@@ -289,14 +277,14 @@ def serve() -> None:
         os._exit(0)
 
     Thread(target=listen, daemon=True).start()  # so that the process notices a closed pipe even during a job
-    setup, threads = jobs.get()
-    torch.set_num_threads(threads)
+    job = jobs.get()
     with current_folder_first():  # where a user's own model or algorithm may lie
-        worker: Worker = pickle.loads(data.read(setup)["worker"].numpy().data)
+        worker, normalise, threads = pickle.loads(data.read(job.setup)["content"].numpy().data)
+    torch.set_num_threads(threads)
     while True:
-        job: Job = jobs.get()
-        worker.clients = {job.client: client_data(data.read(job.data), job.num_real)}
+        worker.clients = {job.client: ClientData(num_real=job.num_real, normalise=normalise, **data.read(job.data))}
         pipe.send(answer_to(job, worker, broadcast.read(job.broadcast), own))
+        job = jobs.get()
 
 
 def answer_to(job: Job, worker: Worker, broadcast: Arrays, own: Block) -> Answer | Exception:
@@ -312,8 +300,3 @@ def answer_to(job: Job, worker: Worker, broadcast: Arrays, own: Block) -> Answer
             if isinstance(pickle.loads(pickle.dumps(error)), Exception):
                 return error
         return RunError(f"client {job.client}, round {job.round + 1}: {error!r}")
-
-
-def client_data(arrays: Arrays, num_real: int) -> ClientData:
-    """A client's data in shared memory."""
-    return ClientData(arrays["images"], arrays["labels"], num_real, Normaliser(arrays["scale"], arrays["shift"]))
