@@ -71,7 +71,7 @@ def accuracy(config: RunConfig, privacy: Privacy | None, folder: Path) -> tuple[
             return engine
 
     try:
-        run = execute(config, RunStore(folder), make_clients=lambda parts: PrivateClients.of(parts, folder / "bank"))
+        run = execute(config, RunStore(folder), make_clients=lambda parts: PrivateClients(parts, folder / "bank"))
     except RunError:  # the loss is not a number
         return math.nan, 1e3 * median(spent)
     return float(run.rounds()[-1]["accuracy"]), 1e3 * median(spent or [0.0])

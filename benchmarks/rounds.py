@@ -48,7 +48,7 @@ def training(epochs: int) -> TrainConfig:
 def ours(epochs: int, cores: int, rounds: int = 3 * ROUNDS) -> float:
     """Seconds a round; evaluation and Gamma-hat are left out on both sides."""
     parts = Parts.of(CONFIG.model_copy(update={"train": training(epochs)}), CPU)
-    worker = LocalClients.of(parts).worker
+    worker = LocalClients(parts).worker
     server = FedAvg().init(parts.model, Fleet(parts.data.counts.sizes, 10))
 
     def run(engine: LocalEngine, rounds: int) -> float:
@@ -67,7 +67,7 @@ def flowers(epochs: int, cores: int) -> float:
 
 
 def new_worker() -> Worker:
-    return LocalClients.of(Parts.of(CONFIG.model_copy(update={"train": training(epochs=1)}), CPU)).worker
+    return LocalClients(Parts.of(CONFIG.model_copy(update={"train": training(epochs=1)}), CPU)).worker
 
 
 def overhead() -> dict[str, object]:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from fedeas.algorithms import FedAvg
 from fedeas.algorithms.base import ClientJob, model_arrays
-from fedeas.algorithms.local_sgd import BatchPlan, plan_batches
+from fedeas.algorithms.local_sgd import plan_batches
 from fedeas.config import TrainConfig
 from fedeas.core.errors import InputError
 from fedeas.data.client import ClientData, Normaliser
@@ -22,8 +22,13 @@ SIZES, BATCHES = st.integers(1, 70), st.integers(1, 24)
 NORMALISE = Normaliser.of((0.5,), (0.25,))
 
 
+def plan_of(labels, train):
+    images = torch.zeros(len(labels), 1, 8, 8, dtype=torch.uint8)
+    return plan_batches(ClientJob(0, 0, 0, 1, None, ClientData(images, labels, len(labels), NORMALISE), {}, {}, train))
+
+
 def batches_of(size, train):
-    plan = BatchPlan.of(torch.arange(size) % 3, 8, train, np.random.default_rng(0), torch.device("cpu"))
+    plan = plan_of(torch.arange(size) % 3, train)
     batches = [plan.index[rows].tolist() for rows in plan.batches()]
     assert [*chain(*batches)] == plan.index.tolist()  # no gaps: recorded steps read consecutive rows
     assert all(len(drawn) == len(plan.index) for drawn in plan.drawn.values())
@@ -109,7 +114,7 @@ def test_balanced_sampling_shows_each_class_equally_often_in_as_many_batches(lab
     balanced = usual.model_copy(update={"sampling": "balanced"})
     table, plans = np.array(labels), []
     for train in (usual, balanced):
-        plans.append(BatchPlan.of(torch.tensor(labels), 8, train, np.random.default_rng(1), torch.device("cpu")))
+        plans.append(plan_of(torch.tensor(labels), train))
     assert plans[0].sizes == plans[1].sizes
     for part in np.split(plans[1].index.numpy(), 1 if steps else epochs):
         seen = np.array([(table[part] == label).sum() for label in np.unique(table)])

@@ -10,7 +10,7 @@ from torch import nn
 
 from fedeas.algorithms import FedAvg, FedProx, parse_algorithm
 from fedeas.algorithms.base import ClientJob, Fleet, Reply, load_model, model_arrays, weighted_mean
-from fedeas.algorithms.local_sgd import BatchPlan, augmented, learning_rate, local_sgd
+from fedeas.algorithms.local_sgd import augmented, learning_rate, local_sgd, plan_batches
 from fedeas.config import TrainConfig
 from fedeas.core.digests import stream
 from fedeas.core.errors import InputError, RunError, SpecError
@@ -177,7 +177,9 @@ def test_augmentation_flips_and_shifts_but_keeps_the_pixels():
     images = torch.from_numpy(rng.integers(1, 256, (200, 2, 16, 16), dtype=np.uint8))
 
     def draws(how):
-        return BatchPlan.of(torch.zeros(200), 16, TrainConfig(epochs=1, augment=how), rng, torch.device("cpu")).drawn
+        data = ClientData(images, torch.zeros(200, dtype=torch.int64), 200, Normaliser.of((0.5,), (0.25,)))
+        train = TrainConfig(epochs=1, augment=how)
+        return plan_batches(ClientJob(0, 0, 0, 1, None, data, {}, {}, train)).drawn
 
     assert augmented(images, draws("none")) is images
     flipped = augmented(images, draws("flip"))

@@ -8,8 +8,9 @@ from torch import nn
 from fedeas.algorithms.base import Reply, model_arrays
 from fedeas.core.errors import RunError
 from fedeas.data.client import Normaliser
-from fedeas.federation.metrics import Evaluation, summarise
+from fedeas.federation.metrics import Evaluation
 from fedeas.federation.metrics import gamma_hat as dissimilarity
+from fedeas.runs.accuracy_curves import summarise
 
 
 def gamma_hat(*arguments):

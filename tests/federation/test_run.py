@@ -17,9 +17,10 @@ from fedeas.data.dataset import Dataset
 from fedeas.data.sources import load_dataset
 from fedeas.federation import run as running
 from fedeas.federation.checkpoint import Saver, load_checkpoint, save_checkpoint
+from fedeas.federation.engines.base import Engine
 from fedeas.federation.run import environment, execute, identified
 from fedeas.federation.split import split_data
-from fedeas.runs.store import RunStore
+from fedeas.runs.store import Run, RunStore
 
 BASE = [
     "train.lr=0.05",
@@ -127,7 +128,8 @@ SCRIPT = """
 import random, signal, sys
 from fedeas.config import load_config
 from fedeas.federation.run import execute
-from fedeas.runs.store import RunStore
+from fedeas.federation.engines.base import Engine
+from fedeas.runs.store import Run, RunStore
 
 def after(record):
     if record["round"] == int(sys.argv[2]):  # soon after it the kernel ends this process, whatever it does then
@@ -384,10 +386,10 @@ def test_saving_takes_no_more_than_its_share_of_the_time(tmp_path, monkeypatch):
         saved.append(rounds)
 
     monkeypatch.setattr("fedeas.federation.checkpoint.save_checkpoint", save)
-    keep = Saver(tmp_path / "c.safetensors", "print", total=300)
+    keep = Saver(Run(tmp_path, RunConfig()), "print", total=300)
     for rounds in range(1, 301):
         clock[0] += 2.0
-        keep(rounds, {}, dict, at_once=False)
+        keep(rounds, {}, Engine(), at_once=False)
     assert saved[0] == 1
     assert saved[-1] == 300  # the last is always kept
     assert len(saved[:-1]) <= 0.02 * clock[0] + 1

@@ -12,7 +12,7 @@ from fedeas import InputError
 from fedeas.config import load_config
 from fedeas.data.sources import load_dataset
 from fedeas.federation.run import execute, identified
-from fedeas.federation.split import held_out, set_aside, split_data
+from fedeas.federation.split import set_aside, split_data
 from fedeas.generators.base import address_noise, image_index, plan_addresses
 from fedeas.generators.kinds import HeldOut
 from fedeas.generators.pools import HeldOutImages, SharedPool, distinct_in_pool, numbers_in_pool
@@ -164,7 +164,8 @@ def config(*overrides):
 def test_no_client_of_a_run_has_a_held_out_image():
     chosen, digits = config("data.held_out=200"), load_dataset("digits")
     data = split_data(chosen, digits)
-    images, labels = held_out(chosen, digits)
+    _, aside = set_aside(digits.labels, 200)
+    images, labels = digits.images[aside], digits.labels[aside]
     assert data.counts.total == len(digits.labels) - 200
     assert np.bincount(labels).tolist() == [20] * 10
     everyone = {image.tobytes() for image in data.images}

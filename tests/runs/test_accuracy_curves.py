@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedeas.config import RunConfig
-from fedeas.runs.accuracy_curves import AccuracyCurve, RoundRange, mean_curve, measure_accuracy
+from fedeas.runs.accuracy_curves import AccuracyCurve, RoundRange, mean_curve, summarise
 from fedeas.runs.store import RunStore
 
 
@@ -56,7 +56,7 @@ def test_accuracy_is_the_mean_of_the_evaluations_in_the_last_tenth_or_the_last_o
         for number, value in enumerate(accuracies, 1)
     ]
     late = [number for number in evaluated if number > rounds - rounds / 10] or evaluated[-1:]
-    found = measure_accuracy(records)
+    found = summarise(records, 0.5)
     assert found["accuracy"] == pytest.approx(mean(accuracies[number - 1] for number in late))
     assert found["window"][0] <= late[0] <= late[-1] <= found["window"][1]
     assert found["final"] == accuracies[evaluated[-1] - 1]
@@ -65,11 +65,11 @@ def test_accuracy_is_the_mean_of_the_evaluations_in_the_last_tenth_or_the_last_o
 
 def test_the_untrained_start_of_a_short_run_does_not_count():
     records = [{"round": number, "accuracy": number / 20} for number in range(1, 16)]
-    assert measure_accuracy(records)["accuracy"] == pytest.approx((14 + 15) / 2 / 20)
+    assert summarise(records, 0.5)["accuracy"] == pytest.approx((14 + 15) / 2 / 20)
 
 
 def test_work_is_summed_over_all_rounds_and_unknown_if_a_record_lacks_it():
     records = [{"round": number, "accuracy": 0.5, "steps": 3 * number, "samples": 7} for number in (1, 2)]
-    assert (measure_accuracy(records)["steps"], measure_accuracy(records)["samples"]) == (9, 14)
+    assert (summarise(records, 0.5)["steps"], summarise(records, 0.5)["samples"]) == (9, 14)
     del records[0]["samples"]
-    assert (measure_accuracy(records)["steps"], measure_accuracy(records)["samples"]) == (9, None)
+    assert (summarise(records, 0.5)["steps"], summarise(records, 0.5)["samples"]) == (9, None)

@@ -1,4 +1,3 @@
-import gzip
 import json
 import multiprocessing
 
@@ -10,7 +9,6 @@ from fedeas.config import RunConfig, load_config
 from fedeas.core.errors import RunError
 from fedeas.core.weight_files import write_tensors
 from fedeas.runs.store import RunStore, read_run
-from fedeas.runs.summary_check import COUNTS, MAYBE_UNKNOWN, SECONDS, SHARES
 
 MEASURES = {
     "accuracy": 0.5, "final": 0.5, "peak": 0.6, "window": [1, 2], "steps": 9, "samples": None, "total": 3,
@@ -70,8 +68,7 @@ def test_a_check_of_an_unfinished_run_notices_a_checkpoint_of_another_length(tmp
         run.checkpoint.write_bytes(damage)
         with pytest.raises(InputError, match=r"checkpoint\.safetensors: damaged .*; remove this file"):
             run.check()
-    numbers = dict.fromkeys((*SHARES, *COUNTS), 0) | dict.fromkeys(MAYBE_UNKNOWN)
-    run.write_json("summary.json", {**numbers, "window": [1, 1], "seconds": dict.fromkeys(SECONDS, 0)})
+    run.write_json("summary.json", MEASURES)
     run.check()  # a finished run does not resume
 
 
@@ -150,19 +147,6 @@ def test_a_damaged_file_is_named(name, tmp_path):
     (run.path / name).write_text('{"round": 1\n')
     with pytest.raises(InputError, match=f"{name}: damaged"):
         run.summary() if name == "summary.json" else run.rounds()
-
-
-def test_packed_rounds_are_read_like_plain_ones_and_a_damaged_file_is_named(tmp_path):
-    run = RunStore(tmp_path).open(RunConfig())
-    for number in (1, 2, 3):
-        run.append_round({"round": number, "accuracy": number / 10})
-    plain = run.rounds()
-    (run.path / "rounds.jsonl.gz").write_bytes(gzip.compress((run.path / "rounds.jsonl").read_bytes()))
-    (run.path / "rounds.jsonl").unlink()
-    assert run.rounds() == plain
-    (run.path / "rounds.jsonl.gz").write_bytes(b"\x1f\x8b nothing")
-    with pytest.raises(InputError, match=r"rounds\.jsonl\.gz: damaged"):
-        run.rounds()
 
 
 @pytest.mark.parametrize("lost", ["cut", "emptied", "deleted", "first line", "middle line"])

@@ -94,7 +94,7 @@ class Reply:
 @torch.no_grad()
 def model_arrays(model: nn.Module) -> Arrays:
     """A copy of a model's parameters and buffers, independent of their memory layout."""
-    own = {MODEL + name: tensor for name, tensor in model.state_dict().items()}
+    own = as_group(model.state_dict(), MODEL)
     copies = {key: torch.empty_like(tensor, memory_format=torch.contiguous_format) for key, tensor in own.items()}
     copy_all(copies.values(), own.values())
     return copies
@@ -103,7 +103,7 @@ def model_arrays(model: nn.Module) -> Arrays:
 @torch.no_grad()
 def load_model(model: nn.Module, arrays: Arrays) -> None:
     """Put parameters and buffers into a model."""
-    own = {MODEL + name: tensor for name, tensor in model.state_dict().items()}
+    own = as_group(model.state_dict(), MODEL)
     _check_names(arrays, own, "the server's state or its broadcast", "both must have all tensors of the model")
     copy_all(own.values(), [arrays[key] for key in own])
 
@@ -129,6 +129,16 @@ def head_of(model: Any) -> nn.Linear:
 def group(arrays: Mapping[str, Tensor], prefix: str) -> Arrays:
     """The arrays whose key begins with the prefix."""
     return {key: tensor for key, tensor in arrays.items() if key.startswith(prefix)}
+
+
+def members(arrays: Mapping[str, Tensor], prefix: str) -> Arrays:
+    """The arrays of a group, by their names without the prefix."""
+    return {key.removeprefix(prefix): tensor for key, tensor in group(arrays, prefix).items()}
+
+
+def as_group(arrays: Mapping[str, Tensor], prefix: str) -> Arrays:
+    """The same arrays as the members of a group."""
+    return {prefix + name: tensor for name, tensor in arrays.items()}
 
 
 def weighted_mean(replies: Sequence[Reply], keys: Iterable[str]) -> Arrays:

@@ -9,7 +9,6 @@ from typing import Any, ClassVar
 
 from torch import Tensor, nn
 
-import fedeas.config.hyperparameters as hyperparameters
 from fedeas.algorithms.base import (
     MODEL,
     Arrays,
@@ -22,6 +21,7 @@ from fedeas.algorithms.base import (
     weighted_mean,
 )
 from fedeas.algorithms.local_sgd import Objective, local_sgd
+from fedeas.config import hyperparameters
 from fedeas.core.errors import InputError
 
 
@@ -106,13 +106,10 @@ def _is_reply_and_state(answer: object) -> bool:
 
 
 ANSWERS: dict[str, tuple[str, Callable[[object], bool]]] = {
-    "init": ("a dictionary of tensors", _is_tensors),
+    **dict.fromkeys(("init", "setup_server", "broadcast", "server_update"), ("a dictionary of tensors", _is_tensors)),
     "setup_client": ("a Reply or None", lambda answer: answer is None or isinstance(answer, Reply)),
-    "setup_server": ("a dictionary of tensors", _is_tensors),
-    "broadcast": ("a dictionary of tensors", _is_tensors),
     "objective": ("an Objective", lambda answer: isinstance(answer, Objective)),
     "client_update": ("a Reply and the client's state (a dictionary of tensors)", _is_reply_and_state),
-    "server_update": ("a dictionary of tensors", _is_tensors),
 }
 """For each method, a description of its answer and the test of it: users write their own methods."""
 

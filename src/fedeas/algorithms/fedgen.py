@@ -4,19 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-import fedeas.config.hyperparameters as hyperparameters
-from fedeas.algorithms.base import MODEL, Arrays, ClientJob, Fleet, Reply, group, head_of, model_arrays
+from fedeas.algorithms.base import (
+    MODEL,
+    Arrays,
+    ClientJob,
+    Fleet,
+    Reply,
+    as_group,
+    group,
+    head_of,
+    members,
+    model_arrays,
+)
 from fedeas.algorithms.fedavg import FedAvg
 from fedeas.algorithms.local_sgd import Batch, Objective
+from fedeas.config import hyperparameters
 from fedeas.core.digests import stream_seed
 
-GENERATOR, ADAM, HEAD_WEIGHT, HEAD_BIAS = "generator/", "adam/", "head/weight", "head/bias"
+GENERATOR, ADAM, HEAD = "generator/", "adam/", "head/"
 COUNTS, SHARES, CLASSES, SEED = "fleet/counts", "fleet/shares", "fleet/classes", "fleet/seed"
 ASKED, ASKED_NOISE, OWN_NOISE = "asked", "asked_noise", "own_noise"
 WEIGHT, LATENT = "weight/generated", "weight/latent"
@@ -73,9 +83,8 @@ class FedGen(hyperparameters.FedGen, FedAvg):
     **It needs label counts**: each client sends its own to the server, once, at set-up.
     """
 
-    needs_setup: ClassVar[bool] = True
-    shares_counts: ClassVar[bool] = True
-    stacks: ClassVar[bool] = False
+    needs_setup = True
+    shares_counts = True
 
     def init(self, model: nn.Module, fleet: Fleet) -> Arrays:
         """The initial weights, and a generator for the features that the model's head reads."""
@@ -84,7 +93,7 @@ class FedGen(hyperparameters.FedGen, FedAvg):
             generator = LatentGenerator(fleet.num_classes, self.noise, self.hidden, head_of(model).in_features)
         generator.to(head_of(model).weight.device)
         known = {CLASSES: torch.tensor(fleet.num_classes), SEED: torch.tensor(stream_seed("fedgen", fleet.seed))}
-        return {**model_arrays(model), **_generator_arrays(generator), **known}
+        return {**model_arrays(model), **as_group(generator.state_dict(), GENERATOR), **known}
 
     def setup_client(self, job: ClientJob) -> Reply | None:
         """The label counts of the client's real samples."""
@@ -105,8 +114,7 @@ class FedGen(hyperparameters.FedGen, FedAvg):
     def client_update(self, job: ClientJob) -> tuple[Reply, Arrays]:
         """FedAvg with two more losses; the reply also holds the head, under separate names."""
         reply, state = super().client_update(job)
-        head = head_of(job.model)
-        teacher = {HEAD_WEIGHT: head.weight.detach().clone(), HEAD_BIAS: head.bias.detach().clone()}
+        teacher = {HEAD + name: tensor.clone() for name, tensor in head_of(job.model).state_dict().items()}
         return replace(reply, arrays={**reply.arrays, **teacher}), state
 
     def objective(self, job: ClientJob) -> Objective:
@@ -120,14 +128,15 @@ class FedGen(hyperparameters.FedGen, FedAvg):
         own = torch.rand(job.samples_seen, self.noise, generator=stream, device=shares.device, dtype=shares.dtype)
         per_step = {ASKED: asked.view(job.steps, self.batch), ASKED_NOISE: noise.view(job.steps, self.batch, -1)}
         faded = DECAY**job.round
-        weights = {WEIGHT: self.weight * faded * self.batch / job.train.batch_size, LATENT: self.latent * faded}
-        shared = {**group(job.broadcast, GENERATOR), **{key: shares.new_tensor(each) for key, each in weights.items()}}
+        shared = group(job.broadcast, GENERATOR)
+        shared[WEIGHT] = shares.new_tensor(self.weight * faded * self.batch / job.train.batch_size)
+        shared[LATENT] = shares.new_tensor(self.latent * faded)
         return Objective(self.loss, shared, {OWN_NOISE: own}, per_step)
 
     def loss(self, model: nn.Module, batch: Batch, shared: Arrays) -> Tensor:
         """The loss on the data and the two terms on generated features, for one batch."""
         head, asked = head_of(model), batch.drawn[ASKED]
-        weights = {key.removeprefix(GENERATOR): tensor for key, tensor in group(shared, GENERATOR).items()}
+        weights = members(shared, GENERATOR)
         with torch.no_grad():
             features = generated(weights, asked, batch.drawn[ASKED_NOISE])
             alike = head(generated(weights, batch.labels, batch.drawn[OWN_NOISE]))
@@ -139,12 +148,14 @@ class FedGen(hyperparameters.FedGen, FedAvg):
     def server_update(self, server: Arrays, replies: Sequence[Reply], round: int) -> Arrays:
         """FedAvg, then training of the generator with the heads of this round."""
         server = super().server_update(server, replies, round)
-        heads = torch.stack([reply.arrays[HEAD_WEIGHT] for reply in replies])
-        biases = torch.stack([reply.arrays[HEAD_BIAS] for reply in replies])
+        heads, biases = (torch.stack([reply.arrays[HEAD + name] for reply in replies]) for name in ("weight", "bias"))
         counts = server[COUNTS][[reply.client for reply in replies]].to(heads.dtype)
         shares, generator = equal_shares(counts), self._load_generator(server)
-        optimiser = torch.optim.Adam(generator.parameters(), self.ensemble_lr, weight_decay=WEIGHT_DECAY)
-        _restore(optimiser, server, self.ensemble_lr * DECAY**round)
+        rate = self.ensemble_lr * DECAY**round
+        optimiser = torch.optim.Adam(generator.parameters(), rate, weight_decay=WEIGHT_DECAY)
+        for place, parameter in enumerate(generator.parameters()):
+            if moments := {name: tensor.clone() for name, tensor in members(server, f"{ADAM}{place}/").items()}:
+                optimiser.state[parameter] = {**moments, "step": moments["step"].cpu()}
         stream = torch.Generator(shares.device).manual_seed(stream_seed("fedgen-server", int(server[SEED]), round))
         for _ in range(self.ensemble_epochs):
             labels, noise = draw(shares, self.batch, self.noise, stream)
@@ -153,12 +164,13 @@ class FedGen(hyperparameters.FedGen, FedAvg):
             optimiser.zero_grad(set_to_none=True)
             lesson.backward()  # type: ignore[no-untyped-call]
             optimiser.step()
-        moments = optimiser.state_dict()["state"].items()
-        adam = {f"{ADAM}{i}/{key}": tensor.clone() for i, state in moments for key, tensor in state.items()}
-        return {**server, **_generator_arrays(generator), **adam}
+        server |= as_group(generator.state_dict(), GENERATOR)
+        for place, moments in optimiser.state_dict()["state"].items():
+            server |= as_group(moments, f"{ADAM}{place}/")
+        return server
 
     def _load_generator(self, arrays: Arrays) -> LatentGenerator:
-        tensors = {key.removeprefix(GENERATOR): tensor.clone() for key, tensor in group(arrays, GENERATOR).items()}
+        tensors = members(arrays, GENERATOR)
         features, classes = len(tensors["outer.bias"]), tensors["inner.weight"].shape[1] - self.noise
         generator = LatentGenerator(classes, self.noise, self.hidden, features).to(tensors["inner.weight"])
         generator.load_state_dict(tensors)
@@ -200,17 +212,3 @@ def divergence(logits: Tensor, wanted: Tensor) -> Tensor:
     return functional.kl_div(
         functional.log_softmax(logits, dim=1), functional.softmax(wanted, dim=1), reduction="batchmean"
     )
-
-
-def _generator_arrays(generator: LatentGenerator) -> Arrays:
-    return {GENERATOR + name: tensor.detach().clone() for name, tensor in generator.state_dict().items()}
-
-
-def _restore(optimiser: torch.optim.Adam, arrays: Arrays, rate: float) -> None:
-    """Load Adam's moments of the last round, if there was one, and set this learning rate."""
-    content, states = optimiser.state_dict(), dict[int, Arrays]()
-    for name, tensor in group(arrays, ADAM).items():
-        place, key = name.removeprefix(ADAM).split("/")
-        states.setdefault(int(place), {})[key] = tensor.cpu() if key == "step" else tensor.clone()
-    content["param_groups"][0]["lr"] = rate
-    optimiser.load_state_dict({**content, "state": states})

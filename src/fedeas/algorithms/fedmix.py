@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-import fedeas.config.hyperparameters as hyperparameters
 from fedeas.algorithms.base import MODEL, Arrays, ClientJob, Fleet, Reply, group, model_arrays
 from fedeas.algorithms.fedavg import FedAvg
 from fedeas.algorithms.local_sgd import Batch, Objective
+from fedeas.config import hyperparameters
 from fedeas.core.digests import stream
 
 IMAGES, LABELS, PARTNER, CLASSES = "mash/images", "mash/labels", "partner", "fleet/classes"
@@ -30,10 +29,9 @@ class FedMix(hyperparameters.FedMix, FedAvg):
     of other clients' images. The derivative keeps its graph, so that the term trains the parameters.
     """
 
-    needs_setup: ClassVar[bool] = True
-    shares_counts: ClassVar[bool] = True
-    stacks: ClassVar[bool] = False
-    differentiates_twice: ClassVar[bool] = True
+    needs_setup = True
+    shares_counts = True
+    differentiates_twice = True
 
     def init(self, model: nn.Module, fleet: Fleet) -> Arrays:
         """The initial weights and the number of classes."""

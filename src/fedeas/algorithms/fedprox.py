@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 import torch
 from torch import Tensor, nn
 
-import fedeas.config.hyperparameters as hyperparameters
 from fedeas.algorithms.base import MODEL, Arrays, ClientJob
 from fedeas.algorithms.fedavg import FedAvg
 from fedeas.algorithms.local_sgd import Batch, Objective, cross_entropy
+from fedeas.config import hyperparameters
 
 ANCHOR = "anchor/"
 
@@ -21,7 +19,7 @@ class FedProx(hyperparameters.FedProx, FedAvg):
     The norm is over trainable parameters.
     """
 
-    stacks: ClassVar[bool] = True
+    stacks = True
 
     def objective(self, job: ClientJob) -> Objective:
         """Cross-entropy plus the proximal term."""

@@ -70,10 +70,6 @@ class Batch:
         return values.sum() if self.shares is None else values.flatten(1).sum(dim=1)
 
 
-Loss = Callable[[nn.Module, Batch, Arrays], Tensor]
-Correction = Callable[[nn.Module, Arrays], None]
-
-
 def cross_entropy(model: nn.Module, batch: Batch, shared: Arrays) -> Tensor:
     """The loss of plain training."""
     return batch.cross_entropy(model(batch.images))
@@ -94,11 +90,11 @@ class Objective:
         correct: changes the gradients between backward and step, given the shared tensors.
     """
 
-    loss: Loss = cross_entropy
+    loss: Callable[[nn.Module, Batch, Arrays], Tensor] = cross_entropy
     shared: Arrays = field(default_factory=dict)
     per_sample: Arrays = field(default_factory=dict)
     per_step: Arrays = field(default_factory=dict)
-    correct: Correction | None = None
+    correct: Callable[[nn.Module, Arrays], None] | None = None
 
     def batch(self, images: Tensor, labels: Tensor, start: int = 0, step: int = 0) -> Batch:
         """A batch with the rows that were drawn for it, from row `start` on."""
@@ -164,13 +160,6 @@ def one_step(model: nn.Module, descent: Descent, objective: Objective, batch: Ba
     return value.detach()
 
 
-def plan_batches(job: ClientJob, device: torch.device | None = None) -> BatchPlan:
-    """Draw the client's batches of this round; they are put on `device`, by default the one that holds the data."""
-    rng = stream("batches", job.seed, job.round, job.client)
-    labels = job.data.labels
-    return BatchPlan.of(labels, job.data.images.shape[-2], job.train, rng, device or labels.device)
-
-
 def learning_rate(job: ClientJob) -> float:
     """The round's learning rate: constant, or a half cosine over all rounds."""
     if job.train.schedule == "constant":
@@ -187,9 +176,6 @@ def mean_loss(total: SupportsFloat, samples: int, job: ClientJob) -> float:
     return loss
 
 
-Draws = Mapping[str, Tensor]
-
-
 @dataclass(frozen=True, eq=False)
 class BatchPlan:
     """All batches of a client's part of a round.
@@ -201,47 +187,53 @@ class BatchPlan:
     """
 
     index: Tensor
-    drawn: Draws
+    drawn: Mapping[str, Tensor]
     sizes: Sequence[int]
-
-    @staticmethod
-    def of(
-        labels: Tensor, height: int, train: TrainConfig, rng: np.random.Generator, device: torch.device
-    ) -> BatchPlan:
-        """Shuffle the samples in each pass; draw flips, and shifts of up to an eighth of the image height."""
-        index, drawn = _order(labels, train, rng), {}
-        if train.augment != "none":
-            drawn["flip"] = rng.random(len(index)) < 0.5
-        if train.augment == "crop-flip":
-            drawn["down"], drawn["right"] = rng.integers(0, 2 * reach(height) + 1, (2, len(index)))
-        tensors = {name: torch.from_numpy(values).to(device) for name, values in drawn.items()}
-        return BatchPlan(torch.from_numpy(index).to(device), tensors, batch_sizes(len(labels), train))
 
     def batches(self) -> Iterator[slice]:
         """The rows of `index` that belong to each batch."""
         return (slice(stop - size, stop) for size, stop in zip(self.sizes, accumulate(self.sizes), strict=True))
 
 
+def plan_batches(job: ClientJob, device: torch.device | None = None) -> BatchPlan:
+    """Draw the client's batches of this round: shuffle the samples in each pass, draw flips, and shifts.
+
+    The plan is put on `device`, by default the one that holds the data.
+    """
+    rng, labels, train = stream("batches", job.seed, job.round, job.client), job.data.labels, job.train
+    index, drawn = _order(labels, train, rng), {}
+    if train.augment != "none":
+        drawn["flip"] = rng.random(len(index)) < 0.5
+    if train.augment == "crop-flip":
+        drawn["down"], drawn["right"] = rng.integers(0, 2 * reach(job.data.images.shape[-2]) + 1, (2, len(index)))
+    place = device or labels.device
+    tensors = {name: torch.from_numpy(values).to(place) for name, values in drawn.items()}
+    return BatchPlan(torch.from_numpy(index).to(place), tensors, batch_sizes(len(labels), train))
+
+
 def _order(labels: Tensor, train: TrainConfig, rng: np.random.Generator) -> IntArray:
-    """Positions of the samples in the order in which they are seen, pass after pass."""
+    """Positions of the samples in the order in which they are seen, pass after pass.
+
+    In a pass of balanced sampling, there are equally many of each class up to one, and no sample comes again before
+    all others of its class.
+    """
     size = len(labels)
     seen = sum(batch_sizes(size, train))
+    passes = 1 if train.steps else train.epochs
     if train.sampling == "balanced":
-        held, passes = labels.cpu().numpy(), 1 if train.steps else train.epochs
-        return np.concatenate([_balanced_pass(held, seen // passes, rng) for _ in range(passes)])
+        held, parts = labels.cpu().numpy(), []
+        for _ in range(passes):
+            classes = rng.permutation(np.unique(held))  # which of them get one more
+            shares = np.diff(np.arange(len(classes) + 1) * (seen // passes) // len(classes))
+            members = [rng.permutation(np.flatnonzero(held == label)) for label in classes]
+            chosen = [np.resize(own, share) for own, share in zip(members, shares, strict=True)]
+            parts.append(rng.permutation(np.concatenate(chosen)))
+        return np.concatenate(parts)
     if train.steps:  # passes are joined end to end, so that a batch may span two
         return np.concatenate([rng.permutation(size) for _ in range(-(-seen // size))])[:seen]
     if size == 1:
         return np.zeros(seen, dtype=np.int64)
-    return np.concatenate([rng.permutation(size)[: seen // train.epochs] for _ in range(train.epochs)])
-
-
-def _balanced_pass(labels: IntArray, count: int, rng: np.random.Generator) -> IntArray:
-    """Positions of `count` samples, equally many of each class up to one; none comes again before all of its class."""
-    classes = rng.permutation(np.unique(labels))  # which of them get one more
-    shares = np.diff(np.arange(len(classes) + 1) * count // len(classes))
-    members = [rng.permutation(np.flatnonzero(labels == label)) for label in classes]
-    return rng.permutation(np.concatenate([np.resize(own, share) for own, share in zip(members, shares, strict=True)]))
+    return np.concatenate([rng.permutation(size)[: seen // passes] for _ in range(passes)])
 
 
 def reach(height: int) -> int:
@@ -249,7 +241,7 @@ def reach(height: int) -> int:
     return max(1, height // 8)
 
 
-def augmented(images: Tensor, drawn: Draws) -> Tensor:
+def augmented(images: Tensor, drawn: Mapping[str, Tensor]) -> Tensor:
     """Flip and shift the images by their draws; new pixels at the border are black."""
     if "flip" in drawn:
         images = torch.where(drawn["flip"][:, None, None, None], images.flip(-1), images)

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn import functional
 
-import fedeas.config.hyperparameters as hyperparameters
-from fedeas.algorithms.base import MODEL, Arrays, ClientJob, Reply, features_of, group, head_of
+from fedeas.algorithms.base import MODEL, Arrays, ClientJob, Reply, as_group, features_of, head_of, members
 from fedeas.algorithms.fedavg import FedAvg
 from fedeas.algorithms.local_sgd import Batch, Objective
+from fedeas.config import hyperparameters
 
 PREVIOUS, NEAR, FAR = "previous/", "near/", "far/"
 
@@ -29,20 +27,17 @@ class MOON(hyperparameters.MOON, FedAvg):
     round its previous model is the global one. The contrast is on the model's own ``features``.
     """
 
-    stacks: ClassVar[bool] = True
+    stacks = True
 
     def client_update(self, job: ClientJob) -> tuple[Reply, Arrays]:
         """FedAvg with the contrastive loss; the client keeps its new model for its next round."""
         reply, _ = super().client_update(job)
-        kept = {PREVIOUS + key.removeprefix(MODEL): tensor for key, tensor in group(reply.arrays, MODEL).items()}
-        return reply, kept
+        return reply, as_group(members(reply.arrays, MODEL), PREVIOUS)
 
     def objective(self, job: ClientJob) -> Objective:
         """Cross-entropy plus the contrast with two frozen models."""
-        now = {key.removeprefix(MODEL): tensor for key, tensor in group(job.broadcast, MODEL).items()}
-        last = {key.removeprefix(PREVIOUS): tensor for key, tensor in group(job.state, PREVIOUS).items()}
-        near = {NEAR + name: tensor for name, tensor in now.items()}
-        return Objective(self.loss, near | {FAR + name: tensor for name, tensor in (last or now).items()})
+        now, last = members(job.broadcast, MODEL), members(job.state, PREVIOUS)
+        return Objective(self.loss, as_group(now, NEAR) | as_group(last or now, FAR))
 
     def loss(self, model: nn.Module, batch: Batch, shared: Arrays) -> Tensor:
         """The loss of plain training and the contrast, Eq. (4)."""
@@ -64,9 +59,8 @@ def contrast(features: Tensor, near: Tensor, far: Tensor, tau: float) -> Tensor:
 @torch.no_grad()
 def frozen_features(model: nn.Module, images: Tensor, shared: Arrays, which: str) -> Tensor:
     """Features of the model with the shared weights and statistics of this group, in evaluation mode."""
-    arrays = {"model." + key.removeprefix(which): tensor for key, tensor in group(shared, which).items()}
     model.eval()
-    features: Tensor = functional_call(_Features(model), arrays, (images,))
+    features: Tensor = functional_call(_Features(model), as_group(members(shared, which), "model."), (images,))
     model.train()
     return features
 

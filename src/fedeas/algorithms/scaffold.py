@@ -4,26 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import ClassVar
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-import fedeas.config.hyperparameters as hyperparameters
 from fedeas.algorithms.base import (
     MODEL,
     Arrays,
     ClientJob,
     Fleet,
     Reply,
+    as_group,
     group,
     load_model,
+    members,
     model_arrays,
     weighted_mean,
 )
 from fedeas.algorithms.fedavg import FedAvg
 from fedeas.algorithms.local_sgd import learning_rate, local_sgd
+from fedeas.config import hyperparameters
 from fedeas.core.digests import stream
 
 CONTROL, SHIFT, TOTAL, CLIENTS = "control/", "shift/", "fleet/total", "fleet/clients"
@@ -45,7 +46,7 @@ class SCAFFOLD(hyperparameters.SCAFFOLD, FedAvg):
     converges to the wrong point.
     """
 
-    stacks: ClassVar[bool] = True
+    stacks = True
 
     def init(self, model: nn.Module, fleet: Fleet) -> Arrays:
         """The initial weights, a control of zeros, and the size of the fleet."""
@@ -61,19 +62,20 @@ class SCAFFOLD(hyperparameters.SCAFFOLD, FedAvg):
         """Corrected local steps; the reply holds the model and the change of the client's control."""
         self.check_momentum(job.train.momentum)
         load_model(job.model, job.broadcast)
-        old = {key: job.state.get(key, torch.zeros_like(c)) for key, c in group(job.broadcast, CONTROL).items()}
-        at_start = self._full_gradient(job) if self.option == "I" else {}
-        shifts = {SHIFT + key.removeprefix(CONTROL): job.broadcast[key] - control for key, control in old.items()}
+        now, sent = members(job.broadcast, CONTROL), members(job.broadcast, MODEL)
+        old = {name: job.state.get(CONTROL + name, torch.zeros_like(control)) for name, control in now.items()}
+        new = self._full_gradient(job) if self.option == "I" else {}
+        shifts = {SHIFT + name: now[name] - control for name, control in old.items()}
         result = local_sgd(job, replace(self.objective(job), shared=shifts, correct=_shift_gradients))
-        scale = 1 / (result.steps * learning_rate(job))  # the update by it is the mean corrected gradient (option II)
-        new = at_start or {
-            CONTROL + name: old[CONTROL + name]
-            - job.broadcast[CONTROL + name]
-            + scale * (job.broadcast[MODEL + name] - parameter.detach())
-            for name, parameter in _trainable(job.model)
-        }
-        change = {key: new[key] - old[key] for key in new}
-        return Reply(job.client, job.data.num_real, {**model_arrays(job.model), **change}, result.metrics), new
+        if not new:  # option II: the mean corrected gradient, which moved the model
+            scale = 1 / (result.steps * learning_rate(job))
+            new = {
+                name: old[name] - now[name] + scale * (sent[name] - parameter.detach())
+                for name, parameter in _trainable(job.model)
+            }
+        change = as_group({name: control - old[name] for name, control in new.items()}, CONTROL)
+        reply = Reply(job.client, job.data.num_real, {**model_arrays(job.model), **change}, result.metrics)
+        return reply, as_group(new, CONTROL)
 
     def server_update(self, server: Arrays, replies: Sequence[Reply], round: int) -> Arrays:
         """Move the model along the mean update, and the control by the changes of the clients' controls."""
@@ -111,7 +113,7 @@ class SCAFFOLD(hyperparameters.SCAFFOLD, FedAvg):
             (objective.loss(job.model, batch, objective.shared) * share).backward()  # type: ignore[no-untyped-call]
         for name, buffer in job.model.named_buffers():
             buffer.copy_(buffers[name])  # this pass must not change BatchNorm's statistics
-        return {CONTROL + name: _gradient(parameter).clone() for name, parameter in _trainable(job.model)}
+        return {name: _gradient(parameter).clone() for name, parameter in _trainable(job.model)}
 
 
 def _shift_gradients(model: nn.Module, shared: Arrays) -> None:

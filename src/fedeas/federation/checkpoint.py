@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from fedeas.algorithms.base import Arrays
+from fedeas.algorithms.base import Arrays, as_group, members
 from fedeas.core.errors import FedEASError, InputError, RunError
 from fedeas.core.weight_files import described, read_tensors, write_tensors
+from fedeas.federation.engines.base import Engine
+from fedeas.runs.store import Run
 
 SERVER, CLIENT = "server/", "client/"
 SHARE = 0.02  # largest share of the time that saving may take
@@ -26,9 +27,10 @@ class Checkpoint(NamedTuple):
 
 def save_checkpoint(path: Path, fingerprint: str, rounds: int, server: Arrays, clients: dict[int, Arrays]) -> None:
     """Save the state after `rounds` rounds: the server's, and that of every client that has one."""
-    tensors = {SERVER + key: tensor.contiguous() for key, tensor in server.items()}
+    tensors = as_group(server, SERVER)
     for client, arrays in clients.items():
-        tensors |= {f"{CLIENT}{client}/{key}": tensor.contiguous() for key, tensor in arrays.items()}
+        tensors |= as_group(arrays, f"{CLIENT}{client}/")
+    tensors = {key: tensor.contiguous() for key, tensor in tensors.items()}
     try:
         write_tensors(path, tensors, {"fedeas": json.dumps({"fingerprint": fingerprint, "rounds": rounds})})
     except FedEASError as error:
@@ -38,22 +40,25 @@ def save_checkpoint(path: Path, fingerprint: str, rounds: int, server: Arrays, c
 class Saver:
     """Saves the state of a run after its rounds, but so rarely that it takes at most a fiftieth of the time.
 
-    After a kill, rounds since the last save are done again, with the same result.
+    After a kill, rounds since the last save are done again, with the same result: their records are dropped. `before`
+    is the state from which the run resumes, if there is one.
     """
 
-    def __init__(self, path: Path, fingerprint: str, total: int) -> None:
-        self.path, self.fingerprint, self.total = path, fingerprint, total
+    def __init__(self, run: Run, fingerprint: str, total: int) -> None:
+        self.path, self.fingerprint, self.total = run.checkpoint, fingerprint, total
         self.last = self.cost = 0.0
+        self.before = load_checkpoint(self.path, fingerprint) if self.path.exists() else None
+        run.keep_rounds(self.before.rounds if self.before else 0)
 
-    def __call__(self, rounds: int, server: Arrays, clients: Callable[[], dict[int, Arrays]], at_once: bool) -> bool:
-        """Save the state if it is time, if these are all rounds, or if `at_once`; return whether it was saved."""
+    def __call__(self, rounds: int, server: Arrays, engine: Engine, at_once: bool) -> None:
+        """Save the state if it is time, if these are all rounds, or if `at_once`."""
         start = time.perf_counter()
         if rounds < self.total and not at_once and start - self.last < self.cost / SHARE:
-            return False
-        save_checkpoint(self.path, self.fingerprint, rounds, server, clients())
+            return
+        save_checkpoint(self.path, self.fingerprint, rounds, server, engine.client_states())
         self.last = time.perf_counter()
         self.cost = self.last - start
-        return True
+        engine.on_checkpoint()
 
 
 def load_checkpoint(path: Path, fingerprint: str, remedy: str = "remove it to start again") -> Checkpoint:
@@ -65,10 +70,8 @@ def load_checkpoint(path: Path, fingerprint: str, remedy: str = "remove it to st
     about = described(metadata)
     if about.get("fingerprint") != fingerprint:
         raise InputError(f"{path}: the checkpoint belongs to another config; remove it, or use another folder")
-    server = {key.removeprefix(SERVER): tensor for key, tensor in tensors.items() if key.startswith(SERVER)}
     clients: dict[int, Arrays] = {}
-    for key, tensor in tensors.items():
-        if key.startswith(CLIENT):
-            client, _, name = key.removeprefix(CLIENT).partition("/")
-            clients.setdefault(int(client), {})[name] = tensor
-    return Checkpoint(int(about["rounds"]), server, clients)
+    for key, tensor in members(tensors, CLIENT).items():
+        client, _, name = key.partition("/")
+        clients.setdefault(int(client), {})[name] = tensor
+    return Checkpoint(int(about["rounds"]), members(tensors, SERVER), clients)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Protocol, Self
+from typing import Protocol
 
 import torch
 
@@ -19,7 +19,7 @@ from fedeas.federation.engines.base import Engine
 from fedeas.federation.generator_stage import GeneratorStage, OnStage
 from fedeas.federation.parts import Parts
 from fedeas.federation.rounds import Schedule
-from fedeas.federation.split import held_out, refuse_own_data
+from fedeas.federation.split import refuse_own_data, set_aside
 from fedeas.federation.worker import Worker
 from fedeas.generators.bank import Bank, BankedGenerator
 from fedeas.generators.base import Generator
@@ -57,59 +57,61 @@ class Clients(Protocol):
         """
 
 
-@dataclass(frozen=True, eq=False)
 class LocalClients:
-    """Clients on this machine, with the plan for all of them."""
+    """Clients on this machine, with the plan for all of them.
 
-    parts: Parts
-    allocation: Allocation
-    worker: Worker
-    bank: PathLike | None = None
-    stage: GeneratorStage | None = None
-    backend: Backend = PLAIN
+    `bank` is the folder of their image bank, and `root` that of the runs that share a generator trained by clients.
+    """
 
-    @classmethod
-    def of(cls, parts: Parts, bank: PathLike | None = None, root: PathLike = "runs", backend: Backend = PLAIN) -> Self:
-        """Compute the plan and, if it needs images, make the generator, with a bank in this folder.
-
-        A generator that the clients train is made later; `root` is the folder of the runs that share it.
-        """
-        config, data = parts.config, parts.data
+    def __init__(
+        self, parts: Parts, bank: PathLike | None = None, root: PathLike = "runs", backend: Backend = PLAIN
+    ) -> None:
+        self.parts, self.bank, self.backend = parts, bank, backend
+        config, counts = parts.config, parts.data.counts
         refuse_own_data(config, "the clients are nodes with their own data")
-        allocation = parse_policy(config.policy).allocate(data.counts)
-        parse_generator(config.generator).check_plan(allocation.n)
-        check_pool_size(config, data.counts, allocation.n)
-        plan = allocation.n
-        stage = GeneratorStage.of(parts, Path(root)) if allocation.total else None
-        needed = allocation.total and stage is None
-        generator = ready_generator(config, data.dataset, parts.device, bank, plan) if needed else None
-
-        worker = Worker(
-            parts.algorithm, parts.model, parts.load_client, plan, generator, config.train,
-            config.seed, config.rounds.total, config.engine.precision,
+        self.allocation = parse_policy(config.policy).allocate(counts)
+        plan = self.allocation.n
+        parse_generator(config.generator).check_plan(plan)
+        check_pool_size(config, counts, plan)
+        self.stage = GeneratorStage.of(parts, Path(root)) if self.allocation.total else None
+        self.worker = Worker(
+            parts.algorithm, parts.model, parts.load_client, plan, None, config.train, config.seed, config.rounds.total,
+            config.engine.precision,
         )  # fmt: skip
-        return cls(parts, allocation, worker, bank, stage, backend)
+        if self.allocation.total and self.stage is None:
+            self.worker.generator = self._generator()
+
+    def _generator(self, trained: Path | None = None) -> Generator:
+        parts = self.parts
+        return ready_generator(parts.config, parts.data.dataset, parts.device, self.bank, self.allocation.n, trained)
 
     def start(self, run: Run, done: Sequence[Record], on_stage: OnStage | None = None) -> ReadyClients | None:
         """Record plan and generator, and make the engine."""
-        counts, generator = self.parts.data.counts, self.worker.generator
+        counts, generator, config = self.parts.data.counts, self.worker.generator, self.parts.config
         run.save_allocation(counts, self.allocation)
         if self.stage is not None:
             trained = self.stage.train(self.stage.local_engine, counts.sizes, on_stage)
             if trained is None:
                 return None
-            about = self.parts.config, self.parts.data.dataset, self.parts.device, self.bank, self.worker.allocation
-            generator = ready_generator(*about, trained=trained)
-        _keep_generator(run, self.parts.config.generator, generator)
+            generator = self._generator(trained)
+        if generator is not None:
+            before = run.generator()
+            if before is not None and before.fingerprint != generator.fingerprint:  # it would make other images
+                raise InputError(
+                    f"{run.path}: started with another generator than {config.generator} is now; "
+                    "remove the folder to start again"
+                )
+            described = getattr(generator, "description", "") or config.generator
+            about = {"spec": config.generator, "description": described, "fingerprint": generator.fingerprint}
+            run.write_json("generator.json", about)
         journal = None
         if isinstance(generator, BankedGenerator | KeptPool):
             journal = NotingGenerator(generator, run.noted_images(), run.note_images)
         worker = replace(self.worker, generator=journal or generator)
         if self.parts.device.type == "cuda":
-            worker = replace(worker, upcoming=Schedule.of(self.parts.config, len(done)).upcoming())
-        engine = self.make_engine(worker)
-        budget = budget_record(counts, self.allocation)
-        return ReadyClients(engine, counts.sizes, self.worker.allocation.sum(axis=1), budget, journal, self.stage)
+            worker.upcoming = Schedule.of(config, len(done)).upcoming()
+        budget, generated = budget_record(counts, self.allocation), self.allocation.per_client
+        return ReadyClients(self.make_engine(worker), counts.sizes, generated, budget, journal, self.stage)
 
     def make_engine(self, worker: Worker) -> Engine:
         """The engine of the backend."""
@@ -137,31 +139,20 @@ def ready_generator(
 
     `trained` is the file of the weights that the clients have trained.
     """
-    about = dataset.name, dataset.images, dataset.labels, dataset.classes
-    folder = None if bank is None else Path(bank)
+    held_out = None
+    if config.data.held_out:
+        _, aside = set_aside(dataset.labels, config.data.held_out)
+        held_out = dataset.images[aside], dataset.labels[aside]
     context = GeneratorContext(
-        *about, config.data.protocol, str(device), held_out(config, dataset), plan, trained, folder
-    )
+        dataset.name, dataset.images, dataset.labels, dataset.classes, config.data.protocol, str(device), held_out,
+        plan, trained, None if bank is None else Path(bank),
+    )  # fmt: skip
     generator = parse_generator(config.generator).ready(context)
     if bank is None or isinstance(generator, HeldOutImages):  # held-out images are on disk already
         return generator
     if isinstance(generator, SharedPool):  # its images are stored once, not once for each client
         return KeptPool(Bank(bank).of(generator.generator), generator.each)
     return Bank(bank).of(generator)
-
-
-def _keep_generator(run: Run, spec: str, generator: Generator | None) -> None:
-    """Record the generator; a run cannot resume with another one, which would make other images."""
-    if generator is None:
-        return
-    before = run.generator()
-    if before is not None and before.fingerprint != generator.fingerprint:
-        raise InputError(
-            f"{run.path}: started with another generator than {spec} is now; remove the folder to start again"
-        )
-    described = getattr(generator, "description", "") or spec
-    about = {"spec": spec, "description": described, "fingerprint": generator.fingerprint}
-    run.write_json("generator.json", about)
 
 
 def check_pool_size(config: RunConfig, counts: LabelCounts, plan: IntArray) -> None:

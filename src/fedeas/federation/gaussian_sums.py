@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 import torch
@@ -32,7 +31,7 @@ class GaussianSums(FedAvg):
     The basis is always that of cosines. The owner of a node sets `noise`.
     """
 
-    shares_counts: ClassVar[bool] = True
+    shares_counts = True
     settings: Gaussian
     shape: Shape
     class_names: tuple[str, ...]

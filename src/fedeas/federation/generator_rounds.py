@@ -14,7 +14,7 @@ from functools import lru_cache
 import torch
 from torch import Tensor, nn
 
-from fedeas.algorithms.base import MODEL, Arrays, ClientJob, Fleet, Reply, group, weighted_mean
+from fedeas.algorithms.base import MODEL, Arrays, ClientJob, Fleet, Reply, as_group, group, members, weighted_mean
 from fedeas.algorithms.fedavg import FedAvg
 from fedeas.config.generators import Federated
 from fedeas.core.devices import copy_all
@@ -39,8 +39,8 @@ class DiffusionRounds(FedAvg):
         """The initial weights, their mean, and moments of zero."""
         own = {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
         zeros = {name: torch.zeros_like(tensor) for name, tensor in own.items()}
-        weights, mean = ({prefix + name: own[name].clone() for name in own} for prefix in (MODEL, MEAN))
-        return {**weights, **mean, **sent_moments(zeros, zeros, self.settings.moments)}
+        mean = as_group({name: tensor.clone() for name, tensor in own.items()}, MEAN)
+        return {**as_group(own, MODEL), **mean, **sent_moments(zeros, zeros, self.settings.moments)}
 
     def broadcast(self, server: Arrays, round: int) -> Arrays:
         """Weights and moments."""
@@ -63,24 +63,21 @@ class DiffusionRounds(FedAvg):
 
     def server_update(self, server: Arrays, replies: Sequence[Reply], round: int) -> Arrays:
         """Add the mean change, take the mean moments, and move the mean over rounds; clients count by N_k."""
-        sound = [reply for reply in replies if all(bool(own.isfinite().all()) for own in reply.arrays.values())]
+        sound = [reply for reply in replies if all(own.isfinite().all() for own in reply.arrays.values())]
         if lost := sorted({reply.client for reply in replies} - {reply.client for reply in sound}):
             log.warning("generator, round %d: clients %s sent numbers that are not finite; left out", round + 1, lost)
         if not sound:
             return server
         whole = [replace(reply, arrays={key: own.float() for key, own in reply.arrays.items()}) for reply in sound]
         came = weighted_mean(whole, whole[0].arrays)
-        model = {key: server[key] + came[key] for key in group(server, MODEL)}
+        model = {name: own + came.pop(MODEL + name) for name, own in members(server, MODEL).items()}
         decay = min(self.settings.ema, (1 + round) / (10 + round))  # so that the random start fades quickly
-        mean = {
-            MEAN + name: server[MEAN + name].lerp(model[MODEL + name], 1 - decay)
-            for name in (key.removeprefix(MODEL) for key in model)
-        }
-        return {**model, **mean, **{key: own for key, own in came.items() if not key.startswith(MODEL)}}
+        mean = {name: own.lerp(model[name], 1 - decay) for name, own in members(server, MEAN).items()}
+        return {**as_group(model, MODEL), **as_group(mean, MEAN), **came}
 
     def result(self, server: Arrays) -> dict[str, Tensor]:
         """The mean of the weights over rounds, by name."""
-        return {key.removeprefix(MEAN): tensor for key, tensor in group(server, MEAN).items()}
+        return members(server, MEAN)
 
     def _message(self, arrays: Arrays) -> Arrays:
         """Copies in the type of messages."""

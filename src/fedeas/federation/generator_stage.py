@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,7 @@ from fedeas.core.provenance import Seen, data_digest
 from fedeas.core.records import Record
 from fedeas.core.weight_files import GENERATOR
 from fedeas.federation.backend import plain_engine
-from fedeas.federation.checkpoint import Saver, load_checkpoint
+from fedeas.federation.checkpoint import Saver
 from fedeas.federation.engines.base import Engine
 from fedeas.federation.gaussian_sums import GaussianSums
 from fedeas.federation.generator_rounds import DiffusionRounds, network_in_training
@@ -49,38 +49,33 @@ OnStage = Callable[[Record, int], bool | None]
 """Called with the record of each round and the number of rounds; if it returns True, the stage stops there."""
 
 
-@dataclass(frozen=True, eq=False)
 class GeneratorStage:
     """The training of a generator by the clients of a run."""
 
-    parts: Parts
-    settings: Federated
-    algorithm: DiffusionRounds | GaussianSums
-    network: nn.Module
-    start: Weights | None
-    folder: Path
-    rounds: int
-    clients: int
+    def __init__(self, parts: Parts, settings: Federated, root: Path) -> None:
+        data, clients = parts.data.dataset, parts.config.partition.clients
+        self.parts, self.settings, self.folder = parts, settings, root / FOLDER / identity_of(parts, settings)[:16]
+        self.start: Weights | None = None
+        self.algorithm: DiffusionRounds | GaussianSums
+        if isinstance(settings.of, Gaussian):
+            self.algorithm = GaussianSums(settings.of, data.shape, data.classes)
+            self.network: nn.Module = nn.Identity()
+            self.rounds, self.clients = 1, clients
+            return
+        if settings.clients > clients:
+            raise InputError(
+                f"federated(clients={settings.clients}): the run has {clients} clients; lower it to at most {clients}"
+            )
+        preset, self.start = settings.recipe(data.shape)
+        self.algorithm = DiffusionRounds(settings, preset, data.num_classes, parts.config.engine.compile)
+        network = initial_network(preset, data.shape, data.classes, settings.seed, self.start)
+        self.network, self.rounds, self.clients = network.to(parts.device), settings.rounds, settings.clients
 
     @classmethod
     def of(cls, parts: Parts, root: Path) -> GeneratorStage | None:
         """The stage of a run whose results are in the folder `root`; None if the run needs none."""
         settings = federated_in(parts.config.generator)
-        if settings is None:
-            return None
-        data, clients, of = parts.data.dataset, parts.config.partition.clients, settings.of
-        folder = root / FOLDER / identity_of(parts, settings)[:16]
-        if isinstance(of, Gaussian):
-            sums = GaussianSums(of, data.shape, data.classes)
-            return cls(parts, settings, sums, nn.Identity(), None, folder, 1, clients)
-        if settings.clients > clients:
-            raise InputError(
-                f"federated(clients={settings.clients}): the run has {clients} clients; lower it to at most {clients}"
-            )
-        preset, start = settings.recipe(data.shape)
-        algorithm = DiffusionRounds(settings, preset, data.num_classes, parts.config.engine.compile)
-        network = initial_network(preset, data.shape, data.classes, settings.seed, start).to(parts.device)
-        return cls(parts, settings, algorithm, network, start, folder, settings.rounds, settings.clients)
+        return None if settings is None else cls(parts, settings, root)
 
     def local_engine(self) -> Engine:
         """The engine in which clients on this machine train the generator."""
@@ -98,30 +93,26 @@ class GeneratorStage:
 
         If another process trains the same generator, wait for it. `sizes` are the clients' N_k.
         """
-        file, run = self.folder / GENERATOR, Run(self.folder, self.parts.config)
+        file, run, seed = self.folder / GENERATOR, Run(self.folder, self.parts.config), self.settings.seed
         with locked(self.folder / LOCK):
             if file.exists():
                 return file
             log.info("the clients train their generator first, in %s", self.folder)
-            before = load_checkpoint(run.checkpoint, self.folder.name) if run.checkpoint.exists() else None
-            done = before.rounds if before else 0
-            run.keep_rounds(done)
-            keep = Saver(run.checkpoint, self.folder.name, self.rounds)
+            save = Saver(run, self.folder.name, self.rounds)
+            every, done = self.parts.config.partition.clients, len(run.rounds())
+            schedule = Schedule(self.rounds, every, self.clients, seed, start=done)
 
             def finish_round(record: Record, state: Arrays) -> bool:
                 run.append_round(record)
                 stops = bool(on_round and on_round(record, self.rounds))
-                if keep(record["round"], state, engine.client_states, at_once=stops):
-                    engine.on_checkpoint()
-                return stops and record["round"] < self.rounds
+                save(record["round"], state, engine, at_once=stops)
+                return stops
 
             with closing(make_engine()) as engine:
-                fleet = Fleet(sizes, self.parts.data.dataset.num_classes, self.settings.seed)
-                first = before.server if before else self.algorithm.init(self.network, fleet)
-                every, seed = self.parts.config.partition.clients, self.settings.seed
-                schedule = Schedule(self.rounds, every, self.clients, seed, eval_every=self.rounds + 1, start=done)
+                fleet = Fleet(sizes, self.parts.data.dataset.num_classes, seed)
+                first = save.before.server if save.before else self.algorithm.init(self.network, fleet)
                 server = self.parts.on_device(first)
-                server = federate(self.algorithm, engine, server, schedule, lambda _: {}, {}, finish_round)
+                server = federate(self.algorithm, engine, server, schedule, lambda _: {}, on_round=finish_round)
             network_in_training.cache_clear()
             if len(rounds := run.rounds()) < self.rounds:
                 return None
@@ -131,41 +122,38 @@ class GeneratorStage:
 
     def _save(self, server: Arrays, rounds: Sequence[Record], sizes: IntArray, file: Path) -> None:
         """Write the result with its provenance."""
-        parts, settings, algorithm = self.parts, self.settings, self.algorithm
-        seconds = sum(sum(record["seconds"].values()) for record in rounds)
-        data, seen = parts.data, {"protocol": "", "dataset": "", "data": ""}
-        if parts.config.partition.scheme != OWN:  # nobody knows which images nodes have of their own
+        config, data, settings, algorithm = self.parts.config, self.parts.data, self.settings, self.algorithm
+        seen = {"protocol": "", "dataset": "", "data": ""}
+        if config.partition.scheme != OWN:  # nobody knows which images nodes have of their own
             digest = data_digest(np.asarray(data.images), data.labels)
-            seen = {"protocol": parts.config.data.protocol, "dataset": parts.config.data.dataset, "data": digest}
+            seen = {"protocol": config.data.protocol, "dataset": config.data.dataset, "data": digest}
         if isinstance(algorithm, GaussianSums):
-            algorithm.result(server).save(file, Seen.under(seen["protocol"], seen["dataset"], seen["data"]))
+            algorithm.result(server).save(file, Seen.under(**seen))
             return
         about = {
             **seen,
             "seed": settings.seed,
             "preset": settings.preset or "federated",
-            "device": device_name(parts.device),
+            "device": device_name(self.parts.device),
             "federated": {
                 "recipe": replace(settings, start="").spec,
                 "clients": len(sizes),
                 "samples": int(np.sum(sizes)),
-                "partition": parts.config.content.partition,
+                "partition": config.content.partition,
                 "bytes": bytes_of(rounds, len(sizes)),
             },
         }
-        updates = sum(record["steps"] for record in rounds)
-        shape, classes = data.dataset.shape, data.dataset.classes
-        spent = updates, updates * settings.batch, seconds
-        weights = algorithm.result(server), algorithm.preset
-        trained_weights(*weights, shape, classes, self.start, *spent, about).save(file)
+        updates, shape = sum(record["steps"] for record in rounds), data.dataset.shape
+        spent = updates, updates * settings.batch, seconds_in(rounds)
+        weights = algorithm.result(server), algorithm.preset, shape, data.dataset.classes, self.start
+        trained_weights(*weights, *spent, about).save(file)
 
     def cost(self) -> dict[str, Any]:
         """Rounds, seconds and bytes of the training, for a run's summary; bytes are a client's mean."""
         rounds, clients = Run(self.folder, self.parts.config).rounds(), self.parts.config.partition.clients
-        seconds = sum(sum(record["seconds"].values()) for record in rounds)
         sent = bytes_of(rounds, clients)
-        size = (self.folder / GENERATOR).stat().st_size
-        return {"rounds": len(rounds), "seconds": seconds, "bytes": {**sent, "down": sent["down"] + size}}
+        sent["down"] += (self.folder / GENERATOR).stat().st_size
+        return {"rounds": len(rounds), "seconds": seconds_in(rounds), "bytes": sent}
 
 
 def train_generator(config: RunConfig, root: Path, on_round: OnStage | None = None) -> Path | None:
@@ -194,3 +182,8 @@ def identity_of(parts: Parts, settings: Federated) -> str:
 def bytes_of(rounds: Sequence[Record], clients: int) -> dict[str, float]:
     """Bytes of all tensors that a client received and sent, mean over clients."""
     return {way: sum(record["bytes"][way] for record in rounds) / clients for way in ("down", "up")}
+
+
+def seconds_in(rounds: Sequence[Record]) -> float:
+    """Seconds of all kinds in these rounds."""
+    return sum(sum(record["seconds"].values()) for record in rounds)

@@ -1,4 +1,4 @@
-"""The paper's measures of a run: accuracy over rounds, rounds to a threshold, and dissimilarity of updates."""
+"""What is measured in a round: accuracy and loss of the model, and the dissimilarity of updates."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from statistics import median
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 import torch
@@ -20,7 +19,6 @@ from fedeas.core.devices import autocast
 from fedeas.core.errors import RunError
 from fedeas.core.records import Record
 from fedeas.data.client import Normaliser
-from fedeas.runs.accuracy_curves import AccuracyCurve, measure_accuracy
 
 NO_CLASS = -1
 """The label of images that only fill up a batch."""
@@ -116,18 +114,3 @@ def gamma_hat(before: Arrays, replies: Sequence[Reply], trainable: Sequence[str]
 def _norm(tensors: Sequence[Tensor]) -> Tensor:
     """The norm of all of them as one vector."""
     return torch.stack(torch._foreach_norm(list(tensors))).square().sum().sqrt()
-
-
-def summarise(rounds: Sequence[dict[str, Any]], threshold: float) -> dict[str, Any]:
-    """A run's measures from its round records: accuracy and work, first round at the threshold, median Gamma-hat.
-
-    `accuracy_curves.measure_accuracy` defines accuracy. If the threshold was never reached, its round is None.
-    """
-    curve = AccuracyCurve.of(rounds)
-    hats = [record["gamma_hat"] for record in rounds if record.get("gamma_hat") is not None]
-    return {
-        **measure_accuracy(rounds),
-        "rounds_to_threshold": next((r for r, value in zip(*curve, strict=True) if value >= threshold), None),
-        "threshold": threshold,
-        "gamma_hat": median(hats) if hats else None,
-    }

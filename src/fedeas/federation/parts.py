@@ -17,7 +17,7 @@ from fedeas.core.provenance import Answer, refuse_unknown
 from fedeas.core.spec import own_code_in
 from fedeas.data.client import ClientData, Normaliser
 from fedeas.data.dataset import Dataset
-from fedeas.federation.split import FederatedData, load_data, split_data, with_own_clients
+from fedeas.federation.split import FederatedData, load_data, split_data
 from fedeas.generators.registry import content_digest, federated_in, parse_generator
 from fedeas.models.build import build_model, suited_to
 from fedeas.models.initial_weights import check_clean_start
@@ -70,37 +70,26 @@ def new_model(config: RunConfig, shape: tuple[int, int, int], num_classes: int) 
     )
 
 
-CONTENT_IN_WORDS = {
-    "data": "images and labels",
-    "partition": "who holds which sample",
-    "weights": "the initial weights",
-    "generator": "the generator's weights or code",
-    "policy": "the policy's code",
-    "algorithm": "the algorithm's code",
-    "model": "the model's code",
-}
-
-
 def pinned(config: RunConfig, data: FederatedData) -> RunConfig:
-    """The complete config: with the name of the model, and the content of every part as a digest.
+    """The complete config: names of model and scheme, number of clients, and the content of every part as a digest.
 
     Its fingerprint is the run's identity. A digest that is already in the config must be right.
     """
+    dataset, split, partition, model = data.dataset, data.partition, config.partition, config.model
     found = ContentConfig(
-        data=data.dataset.digest,
-        partition=data.partition.digest,
-        weights=content_of_start(config.model.weights).get("weights", ""),
+        data=dataset.digest,
+        partition=split.digest,
+        weights=content_of_start(model.weights).get("weights", ""),
         generator=content_digest(config.generator, config.data.dataset) if config.generates else "",
         **{kind: code_digest(names, kind) for kind, names in own_code_of(config).items()},
     )
-    for part, words in CONTENT_IN_WORDS.items():
-        wanted = getattr(config.content, part)
+    for part, wanted in config.content:
         if wanted and wanted != getattr(found, part):
-            raise InputError(
-                f"content.{part}: {words} differ from what the config names; bring them back or drop the line"
-            )
-    model = config.model.named(suited_to(data.dataset.shape) if config.model.name == "auto" else config.model.name)
-    return with_own_clients(config, data).model_copy(update={"model": model, "content": found})
+            raise InputError(f"content.{part}: not the {part} that is here; bring back the right one or drop the line")
+    chosen = {"scheme": partition.chosen(dataset.owners is not None), "clients": split.num_clients}
+    named = model.named(suited_to(dataset.shape) if model.name == "auto" else model.name)
+    complete = {"partition": partition.model_copy(update=chosen), "model": named, "content": found}
+    return config.model_copy(update=complete)
 
 
 def own_code_of(config: RunConfig) -> dict[str, tuple[str, ...]]:

@@ -9,14 +9,10 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
-import torch
-
-from fedeas.algorithms.base import MODEL, Arrays, group
+from fedeas.algorithms.base import MODEL, Arrays, as_group, members
 from fedeas.config.run import RunConfig
 from fedeas.config.sections import DataConfig, EngineConfig, ModelConfig, PartitionConfig, RoundsConfig, TrainConfig
-from fedeas.core.arrays import IntArray
 from fedeas.core.devices import chosen_device, torch_precision
 from fedeas.core.errors import InputError, RunError
 from fedeas.core.files import PathLike, make_folder
@@ -30,16 +26,12 @@ from fedeas.core.weight_files import (
     name_of_dataset,
     write_tensors,
 )
-from fedeas.data.client import Normaliser
-from fedeas.data.dataset import Dataset
 from fedeas.data.names import checked_name
-from fedeas.data.sources import load_dataset
 from fedeas.federation.backend import BackendFor
 from fedeas.federation.checkpoint import load_checkpoint
 from fedeas.federation.metrics import Evaluation
-from fedeas.federation.parts import new_model
+from fedeas.federation.parts import Parts
 from fedeas.federation.run import OnStart, Pause, execute, identified
-from fedeas.federation.split import FederatedData, split_data
 from fedeas.models.initial_weights import start_seen
 from fedeas.models.resnet import Stem
 from fedeas.runs.store import REMEDY, Record, Run, RunStore
@@ -132,22 +124,24 @@ def provenance(path: PathLike) -> Record:
 
 def last_model(run: Run) -> Arrays:
     """The tensors of the model after the last round, by name in its state dict."""
-    server = load_checkpoint(run.checkpoint, run.config.fingerprint, REMEDY).server
-    return {key.removeprefix(MODEL): tensor for key, tensor in group(server, MODEL).items()}
+    return members(load_checkpoint(run.checkpoint, run.config.fingerprint, REMEDY).server, MODEL)
 
 
 def _write(path: Path, run: Run) -> None:
-    config, tensors = run.config, halved(last_model(run), path)
-    dataset = load_dataset(config.data.dataset, config.data.root)
-    data = split_data(config, dataset)
-    test, device = (data.test_images, data.test_labels), chosen_device(config.engine.device)
+    config, tensors, device = run.config, halved(last_model(run), path), chosen_device(run.config.engine.device)
+    with torch_precision("fp32", device):
+        parts = Parts.of(config, device)
+        data, classes = parts.data, parts.data.dataset.num_classes
+        test = Evaluation.of(parts.model, data.test_images, data.test_labels, classes, parts.normalise)
+        accuracy = test(parts.on_device(as_group(tensors, MODEL)))["accuracy"]
+    digest, start = data_digest(data.images, data.labels), start_seen(config.model.weights)
     about = {
         "format": FORMAT,
-        "dataset": dataset.name,
+        "dataset": config.data.dataset,
         "protocol": config.data.protocol,
-        "seen": seen_in_run(config, data).record,
+        "seen": Seen.under(config.data.protocol, config.data.dataset, digest, start).record,
         "epochs": config.rounds.total,
-        "accuracy": evaluate(config, dataset, test, tensors, device)["accuracy"],
+        "accuracy": accuracy,
         "seed": config.seed,
         "precision": config.engine.precision,
         "machine": run.environment().get("machine"),
@@ -160,23 +154,6 @@ def halved(tensors: Arrays, place: Path) -> Arrays:
     """The tensors with floating-point numbers in half precision, which keeps the file small; integers unchanged."""
     kept = {name: tensor.half() if tensor.is_floating_point() else tensor for name, tensor in tensors.items()}
     for name, tensor in kept.items():
-        if tensor.is_floating_point() and not tensor.isfinite().all():
+        if not tensor.isfinite().all():
             raise RunError(f"{place}: {name} has numbers that float16 cannot hold; train with another seed or rate")
     return kept
-
-
-def seen_in_run(config: RunConfig, data: FederatedData) -> Seen:
-    """The images that the model of a run has seen, in the run and before."""
-    hashed = data_digest(data.images, data.labels)
-    return Seen.under(config.data.protocol, data.dataset.name, hashed, start_seen(config.model.weights))
-
-
-def evaluate(
-    config: RunConfig, dataset: Dataset, part: tuple[Any, IntArray], tensors: Arrays, device: torch.device
-) -> dict[str, Any]:
-    """Test the weights of a run's model on some images and labels, in float32."""
-    model = new_model(config, dataset.shape, dataset.num_classes).to(device)
-    normalise = Normaliser.of(dataset.channel_mean, dataset.channel_std, device)
-    server = {f"{MODEL}{name}": tensor.to(device) for name, tensor in tensors.items()}
-    with torch_precision("fp32", device):
-        return Evaluation.of(model, *part, dataset.num_classes, normalise)(server)

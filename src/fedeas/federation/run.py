@@ -6,9 +6,9 @@ import copy
 import os
 import platform
 import subprocess
+from collections import Counter
 from collections.abc import Callable, Iterable
 from contextlib import closing, suppress
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,24 +21,24 @@ from fedeas.algorithms.base import Arrays, Fleet
 from fedeas.config.run import RunConfig
 from fedeas.config.sections import ModelConfig
 from fedeas.core.arrays import IntArray
-from fedeas.core.devices import chosen_device, torch_precision, torch_threads
+from fedeas.core.devices import chosen_device, device_name, torch_precision, torch_threads
 from fedeas.core.errors import InputError
 from fedeas.core.files import PathLike
 from fedeas.core.log import log
-from fedeas.core.provenance import Answer
 from fedeas.core.weight_files import checkout_of
 from fedeas.federation.backend import PLAIN, Backend, BackendFor
-from fedeas.federation.checkpoint import Saver, load_checkpoint
-from fedeas.federation.clients import Clients, LocalClients, ReadyClients
+from fedeas.federation.checkpoint import Saver
+from fedeas.federation.clients import Clients, LocalClients
 from fedeas.federation.engines.base import OnClient
 from fedeas.federation.forecast import Forecast, forecast
 from fedeas.federation.generator_stage import OnStage, bytes_of
-from fedeas.federation.metrics import gamma_hat, summarise
+from fedeas.federation.metrics import gamma_hat
 from fedeas.federation.parts import Parts, pinned, seen_by_generator, unknown_content
 from fedeas.federation.rounds import Probe, Schedule, set_up
 from fedeas.federation.split import load_data, split_data
 from fedeas.generators.noting import NotingGenerator
 from fedeas.models.build import parameter_names
+from fedeas.runs.accuracy_curves import summarise
 from fedeas.runs.store import Record, Run, RunStore, read_run, trained
 
 Progress = Callable[[Record], None]
@@ -86,7 +86,7 @@ def execute(
         if make_clients:
             clients = make_clients(parts)
         else:
-            clients = LocalClients.of(parts, bank or store.root / ".bank", store.root, backend)
+            clients = LocalClients(parts, bank or store.root / ".bank", store.root, backend)
         run = store.open(parts.config)  # only now, when no error in the config is left, is a folder made
         with run.locked():
             if not run.finished:  # another process may just have finished it
@@ -95,7 +95,10 @@ def execute(
                 for words in unknown:
                     log.warning("not known to the run: %s", words)
                 run.write_json("env.json", {**environment(device), "unknown": list(unknown)})
-                Federation(parts, clients, backend, seen).run(run, on_round, pause, on_client, on_start, on_stage)
+                measured = _train(run, parts, clients, backend, on_round, pause, on_client, on_start, on_stage)
+                if measured is not None:
+                    noted = {"seen": seen} if seen.note else {}
+                    run.write_json("summary.json", _summary(run, {**measured, **noted}))
     return run
 
 
@@ -104,91 +107,73 @@ def identified(config: RunConfig) -> RunConfig:
     return pinned(config, split_data(config, load_data(config)))
 
 
-@dataclass(frozen=True, eq=False)
-class Federation:
-    """The server of one run, and its clients."""
+def _train(
+    run: Run, parts: Parts, clients: Clients, backend: Backend, on_round: Progress | None, pause: Pause | None,
+    on_client: OnClient | None, on_start: OnStart | None, on_stage: OnStage | None,
+) -> Record | None:  # fmt: skip
+    """Train and record each round; return what the summary says of plan and images, None if paused before the end."""
+    config = parts.config
+    save, done = Saver(run, config.fingerprint, config.rounds.total), run.rounds()
+    if on_start is not None and isinstance(clients, LocalClients):
+        on_start(forecast(parts, clients.allocation, config.rounds.total - len(done)))
 
-    parts: Parts
-    clients: Clients
-    backend: Backend
-    seen: Answer = Answer.CLEAN
-    """Whether the generator was made from images that the run tests on."""
+    def finish_stage_round(record: Record, of: int) -> bool:
+        shown = on_stage is not None and on_stage(record, of)
+        return bool(pause is not None and pause(record)) or bool(shown)
 
-    def run(
-        self,
-        run: Run,
-        on_round: Progress | None = None,
-        pause: Pause | None = None,
-        on_client: OnClient | None = None,
-        on_start: OnStart | None = None,
-        on_stage: OnStage | None = None,
-    ) -> None:
-        """Train, record each round, and finish the run directory, unless paused before the last round."""
-        parts, config, checkpoint = self.parts, self.parts.config, run.checkpoint
-        before = load_checkpoint(checkpoint, config.fingerprint) if checkpoint.exists() else None
-        run.keep_rounds(before.rounds if before else 0)
-        done = run.rounds()
-        if on_start is not None and isinstance(self.clients, LocalClients):
-            on_start(forecast(parts, self.clients.allocation, config.rounds.total - len(done)))
+    ready = clients.start(run, done, finish_stage_round)
+    if ready is None:
+        return None
+    tally = ImageTally(ready.generated, done, ready.journal)
 
-        def finish_stage_round(record: Record, of: int) -> bool:
-            shown = on_stage is not None and on_stage(record, of)
-            return bool(pause is not None and pause(record)) or bool(shown)
+    def finish_round(record: Record, state: Arrays) -> bool:
+        record = {**record, **tally.count(record)}
+        run.append_round(record)
+        paused = pause is not None and pause(record)
+        save(record["round"], state, ready.engine, at_once=paused)
+        if on_round is not None:
+            on_round(record)
+        return paused
 
-        ready = self.clients.start(run, done, finish_stage_round)
-        if ready is None:
-            return
-        tally = ImageTally(ready.generated, done, ready.journal)
-        keep = Saver(checkpoint, config.fingerprint, config.rounds.total)
+    ready.engine.count.tell = on_client
+    with closing(ready.engine) as engine:
+        if save.before is None:
+            fleet = Fleet(ready.sizes, parts.data.dataset.num_classes, config.seed)
+            server = set_up(parts.algorithm, engine, parts.algorithm.init(parts.model, fleet), len(ready.sizes))
+        else:
+            engine.restore({client: parts.on_device(arrays) for client, arrays in save.before.clients.items()})
+            server = parts.on_device(save.before.server)
+        probes = dict[str, Probe]()
+        if config.rounds.gamma_hat:
+            probes["gamma_hat"] = partial(gamma_hat, trainable=parameter_names(parts.model))
+        model, precision = copy.deepcopy(parts.model), config.engine.precision
+        test = parts.data.test_images, parts.data.test_labels, parts.data.dataset.num_classes
+        evaluate = backend.evaluation.of(model, *test, parts.normalise, precision)
+        schedule = Schedule.of(config, len(done))
+        backend.federate(parts.algorithm, engine, server, schedule, evaluate, probes, finish_round)
+    rounds = run.rounds()
+    if len(rounds) < config.rounds.total:
+        return None
+    cost = {"generator": ready.stage.cost()} if ready.stage else {}
+    return {**ready.budget, **tally.total(rounds), **cost}
 
-        def finish_round(record: Record, state: Arrays) -> bool:
-            record = {**record, **tally.count(record)}
-            run.append_round(record)
-            paused = pause is not None and pause(record)
-            if keep(record["round"], state, ready.engine.client_states, at_once=paused):
-                ready.engine.on_checkpoint()
-            if on_round is not None:
-                on_round(record)
-            return paused
 
-        ready.engine.count.tell = on_client
-        with closing(ready.engine) as engine:
-            if before is None:
-                fleet = Fleet(ready.sizes, parts.data.dataset.num_classes, config.seed)
-                server = set_up(parts.algorithm, engine, parts.algorithm.init(parts.model, fleet), len(ready.sizes))
-            else:
-                engine.restore({client: parts.on_device(arrays) for client, arrays in before.clients.items()})
-                server = parts.on_device(before.server)
-            schedule, probes = Schedule.of(config, len(done)), dict[str, Probe]()
-            if config.rounds.gamma_hat:
-                probes["gamma_hat"] = partial(gamma_hat, trainable=parameter_names(parts.model))
-            model, precision = copy.deepcopy(parts.model), config.engine.precision
-            test = parts.data.test_images, parts.data.test_labels, parts.data.dataset.num_classes
-            evaluate = self.backend.evaluation.of(model, *test, parts.normalise, precision)
-            self.backend.federate(parts.algorithm, engine, server, schedule, evaluate, probes, finish_round)
-        rounds = run.rounds()
-        if len(rounds) == config.rounds.total:
-            run.write_json("summary.json", self._summary(rounds, ready, tally))
-
-    def _summary(self, rounds: list[Record], ready: ReadyClients, tally: ImageTally) -> Record:
-        config, names = self.parts.config, rounds[-1]["seconds"]
-        seconds = {name: sum(record["seconds"][name] for record in rounds) for name in names}
-        return {
-            "label": config.label,
-            "seed": config.seed,
-            "protocol": config.data.protocol,
-            "policy": config.policy,
-            "algorithm": config.algorithm,
-            "fingerprint": config.fingerprint,
-            "rounds": len(rounds),
-            **summarise(rounds, config.rounds.threshold),
-            **ready.budget,
-            **tally.total(rounds),
-            **({"seen": self.seen} if self.seen.note else {}),
-            **({"generator": ready.stage.cost()} if ready.stage else {}),
-            **({"bytes": bytes_of(rounds, config.partition.clients)} if "bytes" in rounds[0] else {}),
-            "seconds": {**seconds, "total": sum(seconds.values())},
-        }
+def _summary(run: Run, measured: Record) -> Record:
+    config, rounds = run.config, run.rounds()
+    seconds = {name: sum(record["seconds"][name] for record in rounds) for name in rounds[-1]["seconds"]}
+    return {
+        "label": config.label,
+        "seed": config.seed,
+        "protocol": config.data.protocol,
+        "policy": config.policy,
+        "algorithm": config.algorithm,
+        "fingerprint": config.fingerprint,
+        "rounds": len(rounds),
+        **summarise(rounds, config.rounds.threshold),
+        **measured,
+        **({"bytes": bytes_of(rounds, config.partition.clients)} if "bytes" in rounds[0] else {}),
+        "seconds": {**seconds, "total": sum(seconds.values())},
+    }
 
 
 def environment(device: torch.device) -> dict[str, Any]:
@@ -196,30 +181,26 @@ def environment(device: torch.device) -> dict[str, Any]:
 
     `commit` is that of the checkout that the code runs from; without its git history, that in ``$FEDEAS_COMMIT``.
     """
-    name = torch.cuda.get_device_name(device) if device.type == "cuda" else platform.processor() or platform.machine()
+    processor = platform.processor() or platform.machine()
     return {
         "fedeas": __version__,
-        "commit": _commit(checkout_of(Path(__file__).parents[1])),
+        "commit": commit_of(checkout_of(Path(__file__).parents[1])),
         "python": platform.python_version(),
         "torch": torch.__version__,
         "numpy": np.__version__,
         "device": str(device),
-        "machine": name,
+        "machine": device_name(device) if device.type == "cuda" else processor,
         "threads": torch.get_num_threads(),
     }
 
 
-def _commit(checkout: Path | None) -> str | None:
+def commit_of(checkout: Path | None) -> str | None:
     """The commit of a checkout, or else the one that the environment names."""
-    named = os.environ.get("FEDEAS_COMMIT") or None
-    if checkout is None or not (checkout / ".git").exists():  # git would find another project's folder around it
-        return named
-    try:
-        command = ["git", "-C", str(checkout), "rev-parse", "HEAD"]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=5)
-    except (OSError, subprocess.SubprocessError):
-        return named
-    return done.stdout.strip() if done.returncode == 0 else named
+    if checkout is not None and (checkout / ".git").exists():  # else git would find another project's folder around it
+        with suppress(OSError, subprocess.SubprocessError):
+            command = ["git", "-C", str(checkout), "rev-parse", "HEAD"]
+            return subprocess.run(command, capture_output=True, text=True, timeout=5, check=True).stdout.strip()
+    return os.environ.get("FEDEAS_COMMIT") or None
 
 
 class ImageTally:
@@ -245,13 +226,11 @@ class ImageTally:
 
     def total(self, rounds: Iterable[Record]) -> Record:
         """The same fields for all rounds together; `images` is None if images are not kept in a bank."""
-        rounds = list(rounds)
-        drawn = [record.get("images", {}) for record in rounds]
-        images = {name: sum(each.get(name, 0) for each in drawn) for name in ("found", "made")}
-        return {
-            "generated": sum(record["generated"] for record in rounds),
-            "images": None if self.journal is None else images,
-        }
+        total = Counter(generated=0, found=0, made=0)
+        for record in rounds:
+            total.update(generated=record["generated"], **record.get("images", {}))
+        generated = total.pop("generated")
+        return {"generated": generated, "images": None if self.journal is None else dict(total)}
 
 
 def for_this_machine(config: RunConfig, store: RunStore) -> RunConfig:

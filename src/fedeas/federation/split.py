@@ -19,8 +19,11 @@ from fedeas.data.dataset import Dataset
 from fedeas.data.known import KNOWN
 from fedeas.data.partition import Partition, dirichlet, iid, paper_replay, shards
 from fedeas.data.sources import load_dataset, load_test_part
-from fedeas.data.split_file import Notes, natural_split, read_split
+from fedeas.data.split_file import natural_split, read_split
 from fedeas.planning.counts import LabelCounts
+
+OnDraw = Callable[[int], None]
+"""Called with the number of each draw of a Dirichlet split."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,36 +46,31 @@ class FederatedData:
         return LabelCounts(np.stack(rows), self.partition.clients, self.dataset.classes)
 
 
-def split_data(config: RunConfig, dataset: Dataset, on_draw: Callable[[int], None] | None = None) -> FederatedData:
+def split_data(config: RunConfig, dataset: Dataset, on_draw: OnDraw | None = None) -> FederatedData:
     """Split a dataset by the config's protocol and scheme."""
     if config.data.protocol == "paper":
         images, labels = dataset.seen_under("merged")
         parts = split_as(labels, config.drawn_partition, on_draw)
         pooled = np.concatenate(parts.test_indices)
         return FederatedData(dataset, images, labels, parts, images[pooled], labels[pooled])
-    images, labels, scheme = dataset.images, dataset.labels, config.partition.chosen(dataset.owners is not None)
-    test = dataset.test_images, dataset.test_labels
-    if scheme in UNSEEDED:
-        if config.data.held_out:
-            raise InputError(f"data.held_out does not go with partition.scheme {scheme!r}, which says who holds what")
-        parts, notes = _given_split(scheme, config, dataset)
-        return FederatedData(dataset, images, labels, parts, *test, (*dataset.notes, *notes))
-    if config.data.held_out:
-        given, _ = set_aside(labels, config.data.held_out)
-        images, labels = images[given], labels[given]
-    parts = split_as(labels, config.drawn_partition, on_draw)
-    return FederatedData(dataset, images, labels, parts, *test, dataset.notes)
-
-
-def _given_split(scheme: str, config: RunConfig, dataset: Dataset) -> tuple[Partition, Notes]:
-    """A split that is not drawn: from a file, from the dataset, or an empty one for clients with their own data."""
-    if scheme == "file":
-        return read_split(config.partition.file, dataset)
+    images, labels, notes = dataset.images, dataset.labels, dataset.notes
+    scheme, clients = config.partition.chosen(dataset.owners is not None), config.partition.clients
+    if scheme in UNSEEDED and config.data.held_out:
+        raise InputError(f"data.held_out does not go with partition.scheme {scheme!r}, which says who holds what")
     if scheme == OWN:
-        clients, recipe = config.partition.clients, {"scheme": OWN, "clients": config.partition.clients}
-        nothing = (np.zeros(0, dtype=np.int64),) * clients
-        return Partition(nothing, nothing, dataset.labels, dataset.num_classes, recipe), ()
-    return natural_split(dataset), ()
+        nothing, recipe = (np.zeros(0, dtype=np.int64),) * clients, {"scheme": OWN, "clients": clients}
+        parts = Partition(nothing, nothing, labels, dataset.num_classes, recipe)
+    elif scheme == "file":
+        parts, more = read_split(config.partition.file, dataset)
+        notes = *notes, *more
+    elif scheme in UNSEEDED:
+        parts = natural_split(dataset)
+    else:
+        if config.data.held_out:
+            given, _ = set_aside(labels, config.data.held_out)
+            images, labels = images[given], labels[given]
+        parts = split_as(labels, config.drawn_partition, on_draw)
+    return FederatedData(dataset, images, labels, parts, dataset.test_images, dataset.test_labels, notes)
 
 
 def load_data(config: RunConfig) -> Dataset:
@@ -87,12 +85,6 @@ def refuse_own_data(config: RunConfig, what: str) -> None:
         raise InputError(f"partition.scheme {OWN!r}: {what}; start it with `fedeas flower run`")
 
 
-def with_own_clients(config: RunConfig, data: FederatedData) -> RunConfig:
-    """The config with its scheme decided and, where the split brings its clients, with their number."""
-    chosen = {"scheme": config.partition.chosen(data.dataset.owners is not None), "clients": data.partition.num_clients}
-    return config.model_copy(update={"partition": config.partition.model_copy(update=chosen)})
-
-
 @dataclass(frozen=True, eq=False)
 class Split:
     """Who holds which samples, without the images."""
@@ -103,7 +95,7 @@ class Split:
     notes: tuple[str, ...] = ()
 
 
-def split_of(config: RunConfig, *, needs_indices: bool, on_draw: Callable[[int], None] | None = None) -> Split:
+def split_of(config: RunConfig, *, needs_indices: bool, on_draw: OnDraw | None = None) -> Split:
     """The split of a run with this config.
 
     The counts of a known dataset follow from its class sizes, so that it is loaded only if the split `needs_indices`.
@@ -119,14 +111,6 @@ def split_of(config: RunConfig, *, needs_indices: bool, on_draw: Callable[[int],
     data = split_data(config, load_dataset(name, config.data.root), on_draw)
     recipe = {**data.partition.recipe, "dataset": name}
     return Split(replace(data.partition, recipe=recipe), data.counts, len(data.test_labels), data.notes)
-
-
-def held_out(config: RunConfig, dataset: Dataset) -> tuple[Any, IntArray] | None:
-    """Images and labels of the training part that no client gets; None if clients get all."""
-    if not config.data.held_out:
-        return None
-    _, aside = set_aside(dataset.labels, config.data.held_out)
-    return dataset.images[aside], dataset.labels[aside]
 
 
 def set_aside(labels: IntArray, count: int) -> tuple[IntArray, IntArray]:
@@ -148,10 +132,8 @@ def set_aside(labels: IntArray, count: int) -> tuple[IntArray, IntArray]:
     return np.setdiff1d(np.arange(labels.size), aside), aside
 
 
-def split_as(labels: ArrayLike, config: PartitionConfig, on_draw: Callable[[int], None] | None = None) -> Partition:
+def split_as(labels: ArrayLike, config: PartitionConfig, on_draw: OnDraw | None = None) -> Partition:
     """The partition that a config describes; for the paper's, `labels` are the training part and then the test part.
-
-    `on_draw` is called with the number of each draw of a Dirichlet split.
 
     >>> split_as([0, 1] * 10, PartitionConfig(scheme="iid", clients=5)).counts.n[0].tolist()
     [2, 2]

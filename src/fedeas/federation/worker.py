@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
@@ -69,11 +69,25 @@ class Worker:
             raise InputError("train.batch_size=1: batch norm needs more images; raise it or set model.norm=group")
 
     def prepare(self, clients: Iterable[int]) -> None:
-        """Load the data and make the images of those clients that are not prepared yet, all together."""
-        newcomers = sorted(set(clients) - set(self.clients))
-        start = time.perf_counter()
-        loaded = {client: self.load_client(client) for client in (*newcomers, *self._ahead(newcomers))}
-        self.clients.update(self._with_synthetic(loaded))
+        """Load the data and make the images of those clients that are not prepared yet, all together.
+
+        If images must be made, so are those of clients of later rounds, until the request is large enough.
+        """
+        newcomers = sorted(set(clients) - self.clients.keys())
+        start, chosen = time.perf_counter(), list(newcomers)
+        enough = BATCHES * self.generator.batch_size if self.generator is not None else 0
+        while 0 < self.allocation[chosen].sum() < enough and (client := next(self.upcoming, None)) is not None:
+            if client not in self.clients and client not in chosen:
+                chosen.append(client)
+        loaded = {client: self.load_client(client) for client in chosen}
+        if self.generator is not None and self.allocation[chosen].any():
+            addresses = [plan_addresses(client, self.allocation[client]) for client in chosen]
+            labels, index = (np.concatenate(column) for column in zip(*addresses, strict=True))
+            images = self.generator.sample(labels, index)  # in one request, so that the generator's batches are full
+            for client, (own, _) in zip(chosen, addresses, strict=True):
+                loaded[client] = loaded[client].joined(images[: len(own)], own)
+                images = images[len(own) :]
+        self.clients.update(loaded)
         spent = time.perf_counter() - start
         self.generation_seconds.update({client: spent / len(newcomers) for client in newcomers})
 
@@ -87,14 +101,18 @@ class Worker:
         workspace: Workspace | None = None,
     ) -> tuple[Reply | None, Arrays]:  # fmt: skip
         """Do one client's job and return its reply and state; `workspace` replaces the worker's model and trainer."""
-        if task is Task.SETUP:
-            job = self._job(client, round, broadcast, state, self.load_client(client), workspace)
-            with random_numbers_of(job):
-                return self.algorithm.setup_client(job), state
-        self.prepare([client])  # does nothing if the engine has prepared all clients of the round
+        if task is Task.TRAIN:
+            self.prepare([client])  # does nothing if the engine has prepared all clients of the round
+        data = self.clients[client] if task is Task.TRAIN else self.load_client(client)
+        model, trainer = (workspace.model, workspace.trainer) if workspace else (self.model, None)
         start, before = time.perf_counter(), workspace.preparing if workspace else 0.0
-        job = self._job(client, round, broadcast, state, self.clients[client], workspace)
+        job = ClientJob(
+            client, round, self.seed, self.total_rounds, model, data, broadcast, state, self.train, self.precision,
+            trainer,
+        )  # fmt: skip
         with random_numbers_of(job):
+            if task is Task.SETUP:
+                return self.algorithm.setup_client(job), state
             reply, state = self.algorithm.client_update(job)
         prepared = workspace.preparing - before if workspace else 0.0
         spent = {"prepare_seconds": prepared, "train_seconds": time.perf_counter() - start - prepared}
@@ -104,47 +122,6 @@ class Worker:
     def size(self, client: int) -> int:
         """Number of samples of a prepared client, real and synthetic."""
         return len(self.clients[client])
-
-    def _job(
-        self, client: int, round: int, broadcast: Arrays, state: Arrays, data: ClientData, workspace: Workspace | None
-    ) -> ClientJob:
-        return ClientJob(
-            client=client,
-            round=round,
-            seed=self.seed,
-            total_rounds=self.total_rounds,
-            model=workspace.model if workspace else self.model,
-            data=data,
-            broadcast=broadcast,
-            state=state,
-            train=self.train,
-            precision=self.precision,
-            trainer=workspace.trainer if workspace else None,
-        )
-
-    def _ahead(self, newcomers: Sequence[int]) -> Iterator[int]:
-        """Clients of later rounds, until a request for the images of all is large enough."""
-        images, known = int(self.allocation[list(newcomers)].sum()), {*self.clients, *newcomers}
-        enough = BATCHES * self.generator.batch_size if self.generator is not None else 0
-        while 0 < images < enough and (client := next(self.upcoming, None)) is not None:
-            if client not in known:
-                known.add(client)
-                images += int(self.allocation[client].sum())
-                yield client
-
-    def _with_synthetic(self, loaded: dict[int, ClientData]) -> dict[int, ClientData]:
-        """Add synthetic images; all are drawn in one request, so that a generator's batches are full."""
-        rows = {client: self.allocation[client] for client in loaded}
-        if self.generator is None or not any(row.any() for row in rows.values()):
-            return loaded
-        addresses = {client: plan_addresses(client, row) for client, row in rows.items()}
-        labels, index = (np.concatenate(column) for column in zip(*addresses.values(), strict=True))
-        images = self.generator.sample(labels, index)
-        parts = np.split(images, np.cumsum([row.sum() for row in rows.values()])[:-1])
-        return {
-            client: loaded[client].joined(part, own)
-            for (client, (own, _)), part in zip(addresses.items(), parts, strict=True)
-        }
 
 
 @contextmanager
@@ -179,9 +156,25 @@ class LocalEngine(Engine):
         self.count.start(len(clients))
         if task is Task.TRAIN:
             self.worker.prepare(clients)
+        left, replies = sorted(clients), dict[int, Reply | None]()
+        while left:
+            replies |= self._run_some(task, broadcast, left, round)
+            left = [client for client in left if client not in replies]
+        return [reply for _, reply in sorted(replies.items()) if reply is not None]
+
+    def _run_some(
+        self, task: Task, broadcast: Arrays, clients: Sequence[int], round: int
+    ) -> Mapping[int, Reply | None]:
+        """Run at least one of these clients, here all of them."""
+        replies = dict[int, Reply | None]()
         with torch_threads(self.threads):
-            replies = [self._run_one(task, broadcast, client, round) for client in sorted(clients)]
-        return [reply for reply in replies if reply is not None]
+            for client in clients:
+                state = self.states.get(client, {})
+                replies[client], state = self.worker.run(task, client, round, broadcast, state)
+                if state:
+                    self.states[client] = state
+                self.count.add()
+        return replies
 
     def client_states(self) -> dict[int, Arrays]:
         """The states of all clients that have one."""
@@ -190,10 +183,3 @@ class LocalEngine(Engine):
     def restore(self, states: dict[int, Arrays]) -> None:
         """Set these states."""
         self.states = dict(states)
-
-    def _run_one(self, task: Task, broadcast: Arrays, client: int, round: int) -> Reply | None:
-        reply, state = self.worker.run(task, client, round, broadcast, self.states.get(client, {}))
-        if state:
-            self.states[client] = state
-        self.count.add()
-        return reply

@@ -1,10 +1,10 @@
-"""Accuracy over rounds, of one run and of a method's seeds together; and the definition of a run's accuracy."""
+"""Accuracy over rounds, of one run and of a method's seeds together, and the measures in a run's summary."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
-from statistics import mean
+from statistics import mean, median
 from typing import Any, NamedTuple
 
 
@@ -45,37 +45,29 @@ class AccuracyCurve(NamedTuple):
         tested = [record for record in records if record.get("accuracy") is not None]
         return cls([int(record["round"]) for record in tested], [float(record["accuracy"]) for record in tested])
 
-    def within(self, rounds: RoundRange) -> list[float]:
-        """The accuracies in these rounds."""
-        return [value for number, value in zip(*self, strict=True) if rounds.first <= number <= rounds.last]
 
-    def averaged_rounds(self, rounds: int) -> RoundRange:
-        """The last tenth of `rounds` rounds or, if none of them was evaluated, the last round that was."""
-        last_tenth = RoundRange.of(rounds)
-        return last_tenth if self.within(last_tenth) else RoundRange(self.rounds[-1], self.rounds[-1])
+def summarise(records: Sequence[Mapping[str, Any]], threshold: float) -> dict[str, Any]:
+    """A run's measures from its records: accuracy, work, the first round at the threshold, and the median Gamma-hat.
 
-
-def measure_accuracy(records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """A run's accuracy and work from its records: mean, final and peak accuracy; steps and images seen.
-
-    Accuracy is the mean over the evaluations in the rounds that ``window`` names. Steps and images are sums over
-    all rounds, None if a record lacks them.
+    Accuracy is the mean over the evaluations in the rounds that ``window`` names: the last tenth or, if none of these
+    was evaluated, the last round that was. Steps and images are sums over all rounds. What is not known is None.
     """
-    curve = AccuracyCurve.of(records)
-    averaged = curve.averaged_rounds(len(records))
+    curve, window = AccuracyCurve.of(records), RoundRange.of(len(records))
+    late = [value for number, value in zip(*curve, strict=True) if number >= window.first]
+    if not late:
+        window, late = RoundRange(curve.rounds[-1], curve.rounds[-1]), [curve.accuracy[-1]]
+    work = {name: [record.get(name) for record in records] for name in ("steps", "samples")}
+    hats = [record["gamma_hat"] for record in records if record.get("gamma_hat") is not None]
     return {
-        "accuracy": mean(curve.within(averaged)),
-        "window": list(averaged),
+        "accuracy": mean(late),
+        "window": list(window),
         "final": curve.accuracy[-1],
         "peak": max(curve.accuracy),
-        "steps": _total(records, "steps"),
-        "samples": _total(records, "samples"),
+        **{name: None if None in each else sum(map(int, filter(None, each))) for name, each in work.items()},
+        "rounds_to_threshold": next((r for r, value in zip(*curve, strict=True) if value >= threshold), None),
+        "threshold": threshold,
+        "gamma_hat": median(hats) if hats else None,
     }
-
-
-def _total(records: Iterable[Mapping[str, Any]], key: str) -> int | None:
-    values = [record.get(key) for record in records]
-    return None if None in values else sum(map(int, filter(None, values)))
 
 
 class MeanCurve(NamedTuple):

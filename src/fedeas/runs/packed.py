@@ -22,7 +22,7 @@ from fedeas.core.errors import InputError
 from fedeas.core.files import PathLike, written_whole
 from fedeas.core.log import log
 from fedeas.core.records import READ_AGAIN, Record, damaged, read_bytes, read_record
-from fedeas.runs.store import PACKED_RUNS, Run, UsedGenerator, sound_runs
+from fedeas.runs.store import PACKED_RUNS, Run, UsedGenerator, complete, sound_runs
 
 LEVEL = 22
 """The most thorough compression of zstd."""
@@ -37,11 +37,8 @@ COLUMNS = pa.schema({
 })  # fmt: skip
 """All columns but the rounds."""
 
-NUMBERS = ("accuracy", "final", "peak", "total")
-NEEDED = {*NUMBERS, "window", "steps", "samples", "rounds_to_threshold", "gamma_hat", "images", "seconds"}
-
-Column = Callable[[], pa.ChunkedArray | None]
-"""Reads the column of rounds; None if no rounds were packed."""
+Column = Callable[[], pa.ChunkedArray]
+"""Reads the column of rounds; null where none were packed."""
 
 
 class PackedRun(Run):
@@ -70,26 +67,14 @@ class PackedRun(Run):
         """Digests of data, weights and code."""
         return ContentConfig.model_construct(**self.row["content"])
 
-    @property
-    def is_outdated(self) -> bool:
-        """Never: its row says what it used, which need not be here."""
-        return False
-
-    @property
-    def finished(self) -> bool:
-        """Only finished runs are packed."""
-        return True
-
-    @property
-    def is_kept(self) -> bool:
-        """Neither plan nor checkpoint is packed."""
-        return True
+    is_outdated = False  # its row says what it used, which need not be here
+    finished = True
+    is_kept = True
 
     @property
     def has_rounds(self) -> bool:
         """Whether the file has its rounds."""
-        rounds = self.rounds_column()
-        return rounds is not None and rounds[self.number].is_valid
+        return bool(self.rounds_column()[self.number].is_valid)
 
     def summary(self) -> Record:
         """The measures."""
@@ -106,12 +91,10 @@ class PackedRun(Run):
 
     def rounds(self) -> list[Record]:
         """The records of its rounds."""
-        rounds = self.rounds_column()
-        found = None if rounds is None else _known(rounds[self.number].as_py())
-        if found is None:
+        if not self.has_rounds:
             raise InputError(f"{self.path}: its rounds were not packed; make the run again to have them")
-        self._check_order(self.path.parent, found, self.summary().get("rounds", len(found)))
-        return list(found)
+        found = _known(self.rounds_column()[self.number].as_py())
+        return complete(self.path.parent, found, self.summary().get("rounds", 0))
 
 
 def read_runs(*places: PathLike) -> Iterator[Run]:
@@ -129,15 +112,7 @@ def read_runs(*places: PathLike) -> Iterator[Run]:
             except InputError as error:
                 log.warning("left out: %s", error)
         found = sorted([*place.glob("*/summary.json"), *place.glob("[!.]*/*/summary.json")])
-        yield from sound_runs([path.parent for path in found], _check_summary)
-
-
-def _check_summary(run: Run) -> None:
-    path, summary = run.path / "summary.json", run.summary()
-    if missing := NEEDED - summary.keys():
-        raise InputError(f"{path} lacks {', '.join(sorted(missing))}")
-    if odd := [name for name in NUMBERS if not isinstance(summary[name], int | float)]:
-        raise InputError(f"{path} has no number for {', '.join(odd)}")
+        yield from sound_runs([path.parent for path in found], Run.check_summary)
 
 
 def pack_runs(runs: Iterable[Run], path: Path, with_rounds: bool = True) -> None:
@@ -166,12 +141,13 @@ def unpack(path: Path) -> list[Run]:
         except (OSError, ValueError, pa.ArrowException) as error:
             raise damaged(path, error, READ_AGAIN) from None
 
-    @cache
-    def rounds() -> pa.ChunkedArray | None:
-        found = read(["rounds"])
-        return found["rounds"] if found.column_names else None
-
     table = read(COLUMNS.names)
+
+    @cache
+    def rounds() -> pa.ChunkedArray:
+        found = read(["rounds"])
+        return found["rounds"] if found.column_names else pa.chunked_array([pa.nulls(len(table))])
+
     keys = table.select(["fingerprint", "method", "label", "seed"]).to_pylist()
     return [PackedRun(path, table, number, key, rounds) for number, key in enumerate(keys)]
 

@@ -7,17 +7,16 @@ clients first asked), ``checkpoint.safetensors`` and ``summary.json``, which is 
 
 from __future__ import annotations
 
-import gzip
 import os
-import zlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
+from pydantic import BaseModel, Field, ValidationError, field_validator
 
 from fedeas.config.recorded import recorded_config
 from fedeas.config.run import RunConfig
@@ -43,19 +42,54 @@ from fedeas.core.records import (
     write_record,
 )
 from fedeas.core.records import Record as Record
-from fedeas.core.weight_files import METADATA, read_header
+from fedeas.core.weight_files import METADATA, model_weights, read_header, weights_digest
 from fedeas.generators.registry import content_digest
-from fedeas.models.initial_weights import content as content_of_start
 from fedeas.planning.counts import Allocation, LabelCounts, import_pandas
-from fedeas.runs.summary_check import summary_problem
 
-ROUNDS, PACKED_ROUNDS, IMAGES = "rounds.jsonl", "rounds.jsonl.gz", "images.jsonl"
+ROUNDS = "rounds.jsonl"
 PACKED_RUNS = ".parquet"
 """Ends the name of a file with many finished runs; see `fedeas.runs.packed`."""
 LOCK = ".lock"
-MARKS = ("config.json", ROUNDS, PACKED_ROUNDS, "summary.json")
+MARKS = ("config.json", ROUNDS, "summary.json")
 """Files that show that a folder is a run directory, damaged or not."""
 REMEDY = "restore it from a copy, or remove the run's folder to run it again"
+
+Number = Annotated[float, Field(strict=True, allow_inf_nan=False)]
+Amount = Annotated[Number, Field(ge=0)]
+Share = Annotated[Amount, Field(le=1)]
+
+
+class Seconds(BaseModel):
+    """Seconds of a run by kind."""
+
+    generate: Number
+    train: Number
+    total: Number
+
+
+class Summary(BaseModel):
+    """The measures that tables and charts take from a run's summary; None if a number was not measured."""
+
+    accuracy: Share
+    final: Share
+    peak: Share
+    total: Amount
+    generated: Amount
+    steps: Number | None
+    samples: Number | None
+    rounds_to_threshold: Number | None
+    gamma_hat: Number | None
+    imbalance_removed: Number | None
+    window: list[Annotated[int, Field(strict=True, ge=1)]]
+    seconds: Seconds
+    seen: Answer = Answer.CLEAN
+
+    @field_validator("window")
+    @classmethod
+    def _check_window(cls, window: list[int]) -> list[int]:
+        if len(window) != 2 or window != sorted(window):
+            raise ValueError("give the first and the last of some rounds")
+        return window
 
 
 class UsedGenerator(NamedTuple):
@@ -132,30 +166,14 @@ class Run:
         return True
 
     def rounds(self) -> list[Record]:
-        """The records in all complete lines of ``rounds.jsonl``, or of its packed form; a cut-off line is ignored."""
-        path, lines = self._lines()
-        found = read_lines(path, lines, REMEDY)
-        expected = self.summary().get("rounds", len(found)) if self.finished else len(found)
-        self._check_order(path, found, expected)
-        return found
+        """The records in all complete lines of ``rounds.jsonl``; a cut-off line is ignored."""
+        path = self.path / ROUNDS
+        found = read_lines(path, self._lines(), REMEDY)
+        return complete(path, found, self.summary().get("rounds", 0) if self.finished else 0)
 
-    def _lines(self) -> tuple[Path, list[bytes]]:
-        """The file with the rounds, and its complete lines."""
-        path, packed = self.path / ROUNDS, self.path / PACKED_ROUNDS
-        if path.exists() or not packed.exists():
-            return path, (read_bytes(path) if path.exists() else b"").split(b"\n")[:-1]
-        try:
-            return packed, gzip.decompress(read_bytes(packed)).split(b"\n")[:-1]
-        except (OSError, EOFError, zlib.error) as error:
-            raise damaged(packed, error, REMEDY) from None
-
-    def _check_order(self, path: Path, records: list[Record], expected: int) -> None:
-        """Refuse records with a gap, and fewer records than were written."""
-        if len(records) < expected:
-            raise damaged(path, f"{len(records)} of {expected} rounds are there", REMEDY)
-        for number, record in enumerate(records, 1):
-            if record.get("round", number) != number:
-                raise damaged(path, f"line {number} is of round {record['round']}", REMEDY)
+    def _lines(self) -> list[bytes]:
+        path = self.path / ROUNDS
+        return read_bytes(path).split(b"\n")[:-1] if path.exists() else []
 
     def to_frame(self) -> Any:
         """The rounds as a pandas DataFrame: accuracy, losses, steps, images, and seconds by kind."""
@@ -166,11 +184,11 @@ class Run:
 
     def _repr_html_(self) -> str:
         """The run in a notebook: its settings and what it has reached."""
-        done = len(self.rounds())
         reached = f"accuracy {self.summary()['accuracy']:.2%}" if self.finished else "not finished"
         facts = {
             "run": self.path.name, "policy": self.config.policy, "algorithm": self.config.algorithm,
-            "rounds": f"{done} of {self.config.rounds.total}", "result": f"{reached}; {self.seen}".strip("; "),
+            "rounds": f"{len(self.rounds())} of {self.config.rounds.total}",
+            "result": f"{reached}; {self.seen}".strip("; "),
         }  # fmt: skip
         rows = (f"<tr><th>{for_html(name)}</th><td>{for_html(value)}</td></tr>" for name, value in facts.items())
         return f"<table>{''.join(rows)}</table>"
@@ -186,13 +204,13 @@ class Run:
 
     @property
     def _images(self) -> Journal:
-        return Journal(self.path / IMAGES, REMEDY)
+        return Journal(self.path / "images.jsonl", REMEDY)
 
     def check(self) -> None:
         """Read everything but the tensors of the checkpoint; an `InputError` names the first file that is damaged."""
         self.environment(), self.generator(), self.rounds(), self.noted_images()
-        if self.finished and (problem := summary_problem(self.summary())):
-            raise damaged(self.path / "summary.json", problem, REMEDY)
+        if self.finished:
+            self.check_summary()
         if self.has_allocation:
             self.allocation()
         if self.finished or not self.checkpoint.exists():
@@ -208,6 +226,17 @@ class Run:
         except (ValueError, TypeError, LookupError, RecursionError) as error:
             raise damaged(self.checkpoint, error, "remove this file to start the run again") from None
 
+    def check_summary(self) -> None:
+        """Refuse a summary without the measures that tables and charts use, or with one that cannot be right."""
+        content = self.summary()
+        try:
+            Summary.model_validate(content)
+        except ValidationError as error:
+            first = error.errors()[0]
+            name, wanted = str(first["loc"][0]), first["msg"].removeprefix("Value error, ")
+            problem = f"{name} is {content[name]!r}: {wanted}" if name in content else f"{name} is missing"
+            raise damaged(self.path / "summary.json", problem, REMEDY) from None
+
     def append_round(self, record: Record) -> None:
         """Add the line of a round."""
         with self._writing():
@@ -215,16 +244,16 @@ class Run:
 
     def keep_rounds(self, count: int) -> None:
         """Drop the records after the checkpoint, complete or not: these rounds will be done again."""
-        path, lines = self._lines()
-        self._check_order(path, read_lines(path, lines[:count], REMEDY), count)
-        with self._writing(), written_whole(self.path / ROUNDS) as part:
-            part.write_bytes(b"".join(line + b"\n" for line in lines[:count]))
+        path, lines = self.path / ROUNDS, self._lines()[:count]
+        complete(path, read_lines(path, lines, REMEDY), count)
+        with self._writing(), written_whole(path) as part:
+            part.write_bytes(b"".join(line + b"\n" for line in lines))
 
     def save_allocation(self, counts: LabelCounts, allocation: Allocation) -> None:
         """Save the counts and the plan."""
+        names = {"clients": counts.clients, "classes": counts.classes}
+        given = {key: np.array(value) for key, value in names.items() if value is not None}
         with self._writing():
-            names = {"clients": counts.clients, "classes": counts.classes}
-            given = {key: np.array(value) for key, value in names.items() if value is not None}
             write_arrays(self.path / "allocation.npz", counts=counts.n, allocation=allocation.n, **given)
 
     @property
@@ -234,8 +263,8 @@ class Run:
 
     @property
     def is_kept(self) -> bool:
-        """Whether this is a small copy of a finished run: packed rounds, and neither plan nor checkpoint."""
-        return (self.path / PACKED_ROUNDS).exists() and not (self.path / ROUNDS).exists()
+        """Whether this is a small copy of a finished run, with neither plan nor checkpoint."""
+        return False
 
     def allocation(self) -> tuple[LabelCounts, Allocation]:
         """The counts and the plan."""
@@ -255,11 +284,12 @@ class Run:
         """Whether the name of its weights or generator stands for other content now; not if nothing has that name."""
         config, then = self.config, self.content
         try:
-            weights = content_of_start(config.model.weights).get("weights", "")
-            generator = content_digest(config.generator, config.data.dataset)
+            weights = model_weights(config.model.weights)
+            now = content_digest(config.generator, config.data.dataset)
+            pairs = (then.weights, weights_digest(weights) if weights else ""), (then.generator, now)
         except InputError:
             return False
-        return any(old and now and old != now for old, now in ((then.weights, weights), (then.generator, generator)))
+        return any(old and new and old != new for old, new in pairs)
 
     def write_json(self, name: str, content: Record) -> None:
         """Write ``config.json``, ``env.json`` or ``summary.json``, whole or not at all."""
@@ -278,6 +308,16 @@ class Run:
             yield
         except FedEASError as error:
             raise RunError(f"{error}; rounds recorded so far are kept") from None
+
+
+def complete(path: Path, records: list[Record], expected: int) -> list[Record]:
+    """The records of rounds in a file; refused if one is missing, at the end or between others."""
+    if len(records) < expected:
+        raise damaged(path, f"{len(records)} of {expected} rounds are there", REMEDY)
+    for number, record in enumerate(records, 1):
+        if record.get("round", number) != number:
+            raise damaged(path, f"line {number} is of round {record['round']}", REMEDY)
+    return records
 
 
 class RunStore:
@@ -315,8 +355,7 @@ def read_run(path: PathLike) -> Run:
     """The run in this directory."""
     file = Path(path) / "config.json"
     try:
-        content = parsed(file, file.read_bytes(), REMEDY)
-        return Run(Path(path), recorded_config(content))
+        return Run(Path(path), recorded_config(parsed(file, file.read_bytes(), REMEDY)))
     except (FileNotFoundError, NotADirectoryError):
         holds = f"; it holds some: {path}/*" if any(Path(path).glob("*/config.json")) else ""
         raise InputError(f"{path}: not a run directory, config.json is missing{holds}") from None

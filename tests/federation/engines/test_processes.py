@@ -338,13 +338,10 @@ class Dying:
 
     def __init__(self, client):
         self.client, self.pipe = client, object()
-        self.popen = type("Ended", (), {"returncode": -signal.SIGKILL})
+        self.popen = type("Ended", (), {"returncode": -signal.SIGKILL, "kill": lambda: None})
 
     def take(self):
         return None
-
-    def kill(self):
-        pass
 
     def end(self):
         pass
@@ -354,6 +351,6 @@ def test_processes_that_keep_dying_together_leave_all_clients_to_the_serial_engi
     engine = ProcessesEngine(worker(), 2)
     engine.team, engine.deaths = [Dying(0), Dying(1)], 2 * module.MOST_DEATHS - 1
     monkeypatch.setattr(module, "wait", lambda pipes: pipes)  # both at once
-    replies, errors = {}, {}
-    engine._take_answers(deque(), replies, errors)
-    assert (engine.processes, engine.team, replies, errors) == (1, [], {}, {})
+    answers = {}
+    engine._take_answers(deque(), answers)
+    assert (engine.processes, engine.team, answers) == (1, [], {})

@@ -45,7 +45,12 @@ class Block:
     """
 
     def __init__(self, descriptor: int | None = None) -> None:
-        self.descriptor = _nameless_file() if descriptor is None else descriptor
+        if descriptor is None and hasattr(os, "memfd_create"):  # Linux
+            descriptor = os.memfd_create("fedeas")
+        elif descriptor is None:
+            with tempfile.TemporaryFile() as file:
+                descriptor = os.dup(file.fileno())
+        self.descriptor = descriptor
         self.map: mmap.mmap | None = None
         self.tensors: dict[Place, Tensor] = {}
         self.end = 0
@@ -85,10 +90,3 @@ class Block:
 
     def __del__(self) -> None:
         os.close(self.descriptor)
-
-
-def _nameless_file() -> int:
-    if hasattr(os, "memfd_create"):  # Linux
-        return os.memfd_create("fedeas")
-    with tempfile.TemporaryFile() as file:
-        return os.dup(file.fileno())

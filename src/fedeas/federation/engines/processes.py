@@ -30,11 +30,10 @@ import torch
 
 from fedeas.algorithms.base import Arrays, Reply
 from fedeas.config.sections import EngineConfig
-from fedeas.core.devices import torch_threads
 from fedeas.core.errors import FedEASError, RunError
 from fedeas.core.log import log
 from fedeas.core.own_code import current_folder_first
-from fedeas.data.client import ClientData, Normaliser
+from fedeas.data.client import ClientData
 from fedeas.federation.engines.base import Task, add_up_to
 from fedeas.federation.engines.blocks import Block, Places
 from fedeas.federation.worker import LocalEngine, Worker
@@ -49,19 +48,25 @@ MOST_DEATHS = 2
 """Deaths in a row for each process, after which the run continues without processes."""
 
 
-def cpu_engine(worker: Worker, settings: EngineConfig, participants: int) -> LocalEngine:
-    """The engine for `participants` clients a round on the cores that torch may use.
+def divided_cores(settings: EngineConfig, participants: int) -> tuple[int, int]:
+    """The number of worker processes and the threads of each client, given the clients of a round.
 
-    The cores are divided among the clients of a round, whether these are trained at once or not: the last bits of a
-    result depend on the threads of a client, so that this number is the same with and without processes.
+    The cores that torch may use are divided among the clients, whether these are trained at once or not: the last bits
+    of a result depend on the threads of a client.
     """
     cores = torch.get_num_threads()
     at_once = min(cores, participants)
-    processes = min(settings.processes or at_once, participants)
     inside = multiprocessing.parent_process() is not None  # the parent process divides the cores
-    if settings.name == "local" or processes == 1 or (inside and not settings.processes):
-        return LocalEngine(worker, cores // at_once)
-    return ProcessesEngine(worker, processes, cores // at_once, given=settings.processes > 0)
+    alone = settings.name == "local" or (inside and not settings.processes)
+    return 1 if alone else min(settings.processes or at_once, participants), cores // at_once
+
+
+def cpu_engine(worker: Worker, settings: EngineConfig, participants: int) -> LocalEngine:
+    """The engine for `participants` clients a round on the cores that torch may use."""
+    processes, threads = divided_cores(settings, participants)
+    if processes == 1:
+        return LocalEngine(worker, threads)
+    return ProcessesEngine(worker, processes, threads, given=settings.processes > 0)
 
 
 def pays(seconds: float, participants: int, jobs: int, processes: int) -> bool:
@@ -91,92 +96,85 @@ class ProcessesEngine(LocalEngine):
         self.samples: dict[int, Places] = {}
         self.seconds: list[float] = []
 
-    def map(self, task: Task, broadcast: Arrays, clients: Sequence[int], round: int) -> list[Reply]:
-        """Train all clients, in processes if these pay."""
-        if task is not Task.TRAIN:
-            return super().map(task, broadcast, clients, round)
-        self.count.start(len(clients))
-        self.worker.prepare(clients)
-        replies: dict[int, Reply | None] = {}
-        while left := sorted(set(clients) - set(replies)):
-            if self._uses_processes(len(left), len(clients), round):
-                replies |= self._train_in_processes(broadcast, left, round)
-            else:
-                start = time.perf_counter()
-                with torch_threads(self.threads):
-                    replies[left[0]] = self._run_one(Task.TRAIN, broadcast, left[0], round)
-                self.seconds.append(time.perf_counter() - start)
-        return [reply for client in sorted(replies) if (reply := replies[client]) is not None]
-
     def close(self) -> None:
         """End the processes, all at once; later jobs start new ones."""
         for process in self.team:
-            process.kill()
-        for process in self.team:
-            process.end()
-        self.team = []
+            process.popen.kill()
+        while self.team:
+            self.team.pop().end()
 
-    def _uses_processes(self, left: int, participants: int, round: int) -> bool:
-        """Whether to use processes for the remaining clients of a round."""
+    def _run_some(
+        self, task: Task, broadcast: Arrays, clients: Sequence[int], round: int
+    ) -> Mapping[int, Reply | None]:
+        """Train all these clients in processes if these pay, else the first one here."""
+        if task is not Task.TRAIN:
+            return super()._run_some(task, broadcast, clients, round)
         warm = self.seconds[1:]  # without the first client, which finds all caches cold
         if warm and not self.given:
-            jobs = left + participants * (self.worker.total_rounds - round - 1)
-            self.given = pays(sum(warm) / len(warm), participants, jobs, self.processes)
-        return self.given and self.processes > 1
+            jobs = len(clients) + self.count.of * (self.worker.total_rounds - round - 1)
+            self.given = pays(sum(warm) / len(warm), self.count.of, jobs, self.processes)
+        if self.given and self.processes > 1:
+            return self._train_in_processes(broadcast, clients, round)
+        start = time.perf_counter()
+        replies = super()._run_some(task, broadcast, clients[:1], round)
+        self.seconds.append(time.perf_counter() - start)
+        return replies
 
     def _train_in_processes(self, broadcast: Arrays, clients: Sequence[int], round: int) -> dict[int, Reply]:
         """The replies, only some of them if processes keep dying. Raises the same error as the reference."""
         start = time.perf_counter()
         waiting = deque(sorted(clients, key=lambda client: (-self.worker.size(client), client)))
-        replies: dict[int, Reply] = {}
-        errors: dict[int, Exception] = {}
+        answers: dict[int, Reply | Exception] = {}
         try:
             sent = self.broadcast.write(broadcast)
-            while len(replies) + len(errors) < len(clients) and self.processes > 1:
-                self._give_jobs(waiting, sent, round)
-                self._take_answers(waiting, replies, errors)
+            while len(answers) < len(clients) and self.processes > 1:
+                idle = [process for process in self.team if process.client < 0]
+                while waiting and (idle or len(self.team) < self.processes):
+                    self._give_job(idle.pop() if idle else self._start_process(), waiting.popleft(), sent, round)
+                self._take_answers(waiting, answers)
         except OSError as error:
             self._give_up(f"worker processes cannot be used ({error})")
         except BaseException:
             self.close()  # unfinished jobs must not answer in the next round
             raise
-        if errors:
-            raise errors[min(errors)]
-        return {reply.client: reply for reply in add_up_to(time.perf_counter() - start, replies.values())}
+        for _, answer in sorted(answers.items()):
+            if isinstance(answer, Exception):
+                raise answer
+        replies = [answer for answer in answers.values() if isinstance(answer, Reply)]
+        return {reply.client: reply for reply in add_up_to(time.perf_counter() - start, replies)}
 
-    def _give_jobs(self, waiting: deque[int], broadcast: Places, round: int) -> None:
-        """Give a job to each idle process, and to new processes up to their number."""
-        idle = [process for process in self.team if process.client < 0]
-        while waiting and (idle or len(self.team) < self.processes):
-            process = idle.pop() if idle else self._start_process()
-            client = waiting.popleft()
-            data, state = self._samples(client), process.block.write(self.states.get(client, {}))
-            real = self.worker.clients[client].num_real
-            process.give(Job(client, round, real, data, broadcast, state, process.block.end))
+    def _give_job(self, process: Child, client: int, broadcast: Places, round: int) -> None:
+        """Give a client's job to a process; the first time, move the client's data to shared memory."""
+        own = self.worker.clients[client]
+        if client not in self.samples:
+            self.samples[client] = self.data.append({"images": own.images, "labels": own.labels})
+            self.worker.clients[client] = replace(own, **self.data.read(self.samples[client]))
+        state, end = process.block.write(self.states.get(client, {})), process.block.end
+        process.give(Job(client, round, own.num_real, self.setup, self.samples[client], broadcast, state, end))
 
-    def _take_answers(self, waiting: deque[int], replies: dict[int, Reply], errors: dict[int, Exception]) -> None:
+    def _take_answers(self, waiting: deque[int], answers: dict[int, Reply | Exception]) -> None:
         """Wait for the next answers; the client of a process that died waits for another process."""
         busy: dict[Any, Child] = {process.pipe: process for process in self.team if process.client >= 0}
         for pipe in wait(list(busy)):
-            if busy[pipe] not in self.team:  # all processes were given up in the meantime
+            if (process := busy[pipe]) not in self.team:  # all processes were given up in the meantime
                 continue
-            client, answer = busy[pipe].client, busy[pipe].take()
+            client, answer = process.client, process.take()
             self.deaths = 0 if answer is not None else self.deaths + 1
-            if answer is None:
+            if isinstance(answer, Answer):
+                answers[client] = self._reply(process.block, client, answer)
+                self.count.add()
+            elif answer is not None:
+                answers[client] = answer
+            else:
                 waiting.appendleft(client)
-                busy[pipe].end()
-                self.team.remove(busy[pipe])
-                code = busy[pipe].popen.returncode
+                process.end()
+                self.team.remove(process)
+                code = process.popen.returncode
                 log.warning("a worker process ended with code %d; its client is trained again", code)
                 if self.deaths >= MOST_DEATHS * self.processes:
                     self._give_up("worker processes keep ending")
-            elif isinstance(answer, Exception):
-                errors[client] = answer
-            else:
-                replies[client] = self._take_over(busy[pipe].block, client, answer)
-                self.count.add()
 
-    def _take_over(self, block: Block, client: int, answer: Answer) -> Reply:
+    def _reply(self, block: Block, client: int, answer: Answer) -> Reply:
         """Store the client's state and return its reply; tensors are copied, since the block is used again."""
         read = (block.read(places) for places in (answer.arrays, answer.state))
         arrays, state = ({name: tensor.clone() for name, tensor in part.items()} for part in read)
@@ -188,30 +186,19 @@ class ProcessesEngine(LocalEngine):
     def _start_process(self) -> Child:
         """Start a process; all processes read the worker from shared memory."""
         if not self.setup:
-            known = replace(self.worker, load_client=_shared_already, generator=None, clients={}, generation_seconds={})
-            content = torch.frombuffer(bytearray(pickle.dumps(known)), dtype=torch.uint8)
-            self.setup = self.data.append({"worker": content})
+            normalise = next(iter(self.worker.clients.values())).normalise
+            none: dict[int, ClientData] = {}  # a job names the place of its client's data
+            worker = replace(self.worker, load_client=none.__getitem__, generator=None, clients=none)
+            content = pickle.dumps((worker, normalise, self.threads))
+            self.setup = self.data.append({"content": torch.frombuffer(bytearray(content), dtype=torch.uint8)})
             log.info("training %d clients at once, each in a worker process", self.processes)
-        self.team.append(Child((self.data, self.broadcast), self.setup, self.threads))
+        self.team.append(Child(self.data, self.broadcast))
         return self.team[-1]
 
     def _give_up(self, reason: str) -> None:
         log.warning("%s; from now on clients are trained one after the other", reason)
         self.close()
         self.processes = 1
-
-    def _samples(self, client: int) -> Places:
-        """The places of the client's data in shared memory; the first call moves them there."""
-        if client not in self.samples:
-            data = self.worker.clients[client]
-            normalise = {"scale": data.normalise.scale, "shift": data.normalise.shift}
-            self.samples[client] = self.data.append({"images": data.images, "labels": data.labels, **normalise})
-            self.worker.clients[client] = client_data(self.data.read(self.samples[client]), data.num_real)
-        return self.samples[client]
-
-
-def _shared_already(client: int) -> ClientData:
-    raise AssertionError(f"client {client}: its data must lie in shared memory")
 
 
 class Job(NamedTuple):
@@ -220,6 +207,7 @@ class Job(NamedTuple):
     client: int
     round: int
     num_real: int
+    setup: Places
     data: Places
     broadcast: Places
     state: Places
@@ -242,10 +230,10 @@ class Child:
     its own session, so that Ctrl-C reaches only this process; the worker exits when its pipe is closed.
     """
 
-    def __init__(self, blocks: Sequence[Block], setup: Places, threads: int) -> None:
+    def __init__(self, data: Block, broadcast: Block) -> None:
         self.block, self.client = Block(), -1
         self.pipe, theirs = multiprocessing.Pipe()
-        shared = [theirs.fileno(), *(block.descriptor for block in (*blocks, self.block))]
+        shared = [theirs.fileno(), data.descriptor, broadcast.descriptor, self.block.descriptor]
         command = [sys.executable, "-P", "-c", "from fedeas.federation.engines.processes import serve; serve()"]
         path = os.pathsep.join(path or str(Path.cwd()) for path in sys.path)
         self.popen = subprocess.Popen(
@@ -253,12 +241,12 @@ class Child:
             stdin=subprocess.DEVNULL, stdout=sys.__stderr__, start_new_session=True,
         )  # fmt: skip
         theirs.close()
-        self._send((setup, threads))
 
     def give(self, job: Job) -> None:
         """Send it a job whose state is in its block."""
         self.client = job.client
-        self._send(job)
+        with suppress(OSError):  # `take` notices that the process has died
+            self.pipe.send(job)
 
     def take(self) -> Answer | Exception | None:
         """Receive its answer, which may be an error; None if it has died."""
@@ -269,46 +257,38 @@ class Child:
         self.client = -1
         return answer
 
-    def kill(self) -> None:
-        """Let it end soon; it holds no state."""
-        self.popen.kill()
-
     def end(self) -> None:
-        """Kill it and wait for its end."""
-        self.kill()
+        """Kill it, since it holds no state, and wait for its end."""
+        self.popen.kill()
         self.popen.wait()
         self.pipe.close()
-
-    def _send(self, message: object) -> None:
-        with suppress(OSError):  # `take` notices that the process has died
-            self.pipe.send(message)
 
 
 def serve() -> None:
     """The main function of a worker process: do jobs until its pipe is closed."""
     pipe = Connection(int(sys.argv[1]))
     data, broadcast, own = (Block(int(descriptor)) for descriptor in sys.argv[2:])
-    jobs: SimpleQueue[Any] = SimpleQueue()
-    Thread(target=_listen, args=(pipe, jobs), daemon=True).start()
-    setup, threads = jobs.get()
-    torch.set_num_threads(threads)
+    jobs: SimpleQueue[Job] = SimpleQueue()
+
+    def listen() -> None:
+        with suppress(EOFError, OSError):
+            while True:
+                jobs.put(pipe.recv())
+        os._exit(0)
+
+    Thread(target=listen, daemon=True).start()  # so that the process notices a closed pipe even during a job
+    job = jobs.get()
     with current_folder_first():  # where a user's own model or algorithm may lie
-        worker: Worker = pickle.loads(data.read(setup)["worker"].numpy().data)
+        worker, normalise, threads = pickle.loads(data.read(job.setup)["content"].numpy().data)
+    torch.set_num_threads(threads)
     while True:
-        job: Job = jobs.get()
-        worker.clients = {job.client: client_data(data.read(job.data), job.num_real)}
-        pipe.send(_answer(worker, job, broadcast.read(job.broadcast), own))
+        worker.clients = {job.client: ClientData(num_real=job.num_real, normalise=normalise, **data.read(job.data))}
+        pipe.send(answer_to(job, worker, broadcast.read(job.broadcast), own))
+        job = jobs.get()
 
 
-def _listen(pipe: Connection, jobs: SimpleQueue[Any]) -> None:
-    """Receive jobs in a separate thread, so that the process notices a closed pipe even during a job."""
-    with suppress(EOFError, OSError):
-        while True:
-            jobs.put(pipe.recv())
-    os._exit(0)
-
-
-def _answer(worker: Worker, job: Job, broadcast: Arrays, own: Block) -> Answer | Exception:
+def answer_to(job: Job, worker: Worker, broadcast: Arrays, own: Block) -> Answer | Exception:
+    """Do a job; its tensors are in this process's own block."""
     try:
         reply, state = worker.run(Task.TRAIN, job.client, job.round, broadcast, own.read(job.state))
         assert reply is not None  # training always has a reply
@@ -320,8 +300,3 @@ def _answer(worker: Worker, job: Job, broadcast: Arrays, own: Block) -> Answer |
             if isinstance(pickle.loads(pickle.dumps(error)), Exception):
                 return error
         return RunError(f"client {job.client}, round {job.round + 1}: {error!r}")
-
-
-def client_data(arrays: Arrays, num_real: int) -> ClientData:
-    """A client's data in shared memory."""
-    return ClientData(arrays["images"], arrays["labels"], num_real, Normaliser(arrays["scale"], arrays["shift"]))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from importlib import import_module
 from typing import Protocol
 
@@ -57,57 +57,47 @@ class Follower:
     A tracker that cannot start ends the run. One that fails later is dropped with a warning, and the run goes on.
     """
 
-    def __init__(self, run: Run, trackers: Sequence[Tracker], closing: ExitStack) -> None:
-        self.run, self.trackers, self.closing = run, list(trackers), closing
+    def __init__(self, run: Run, waiting: Sequence[Tracker]) -> None:
+        self.run, self.waiting = run, [*waiting]
+        self.trackers, self.dropped = list[Tracker](), list[Tracker]()
         self.classes: Sequence[str] = ()
-        self.started = False
 
     @classmethod
     @contextmanager
     def of(cls, run: Run, makers: Sequence[Callable[[], Tracker]]) -> Iterator[Follower]:
         """Follow a run; at the end, also after an error, the trackers write what is left."""
-        with ExitStack() as closing:
-            yield cls(run, [make() for make in makers], closing)
+        follower = cls(run, [make() for make in makers])
+        try:
+            yield follower
+        finally:
+            for tracker in follower.dropped:
+                with suppress(Exception):  # its first failure has been shown
+                    tracker.close()
+            follower._tell_each(lambda tracker: tracker.close())
 
     def __call__(self, record: Record) -> None:
         """Pass on a round."""
-        if not self.started:
+        while self.waiting:
             self.classes = self.run.allocation()[0].classes or () if self.run.has_allocation else ()
             settings = {key: str(value) for key, value in self.run.config.flat.items()}
-            for tracker in self.trackers:
-                tracker.start(self.run, settings, record["round"])
-                self.closing.callback(self._close, tracker)  # at once, since the next one may fail to start
-            self.started = True
+            self.waiting[0].start(self.run, settings, record["round"])
+            self.trackers.append(self.waiting.pop(0))
         told = numbers(record, self.classes)
         self._tell_each(lambda tracker: tracker.log(told, record["round"]))
 
     def show(self, name: str, image: Image) -> None:
         """Pass on a picture, if any round was done."""
-        if self.started:
-            self._tell_each(lambda tracker: tracker.show(name, image))
+        self._tell_each(lambda tracker: tracker.show(name, image))
 
     def _tell_each(self, tell: Callable[[Tracker], None]) -> None:
         for tracker in list(self.trackers):
-            if not _succeeds(tracker, tell):
+            try:
+                tell(tracker)
+            except Exception as error:  # each library has errors of its own
+                name = type(tracker).__name__
+                log.warning("the tracker %s failed and gets no more of this run: %s", name, reason_of(error))
                 self.trackers.remove(tracker)
-
-    def _close(self, tracker: Tracker) -> None:
-        """Let a tracker write what is left; of one that was dropped, no further failure is shown."""
-        if tracker in self.trackers:
-            _succeeds(tracker, lambda each: each.close())
-        else:
-            with suppress(Exception):
-                tracker.close()
-
-
-def _succeeds(tracker: Tracker, tell: Callable[[Tracker], None]) -> bool:
-    """Whether the tracker takes what it is told; if not, there is a warning."""
-    try:
-        tell(tracker)
-    except Exception as error:  # each library has errors of its own
-        log.warning("the tracker %s failed and gets no more of this run: %s", type(tracker).__name__, reason_of(error))
-        return False
-    return True
+                self.dropped.append(tracker)
 
 
 def numbers(record: Record, classes: Sequence[str] = ()) -> dict[str, float]:

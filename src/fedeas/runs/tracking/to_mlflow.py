@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -43,11 +44,8 @@ class MLflow:
     def log(self, numbers: Mapping[str, float], round: int) -> None:
         """Log the metrics of a round."""
         now = time.time_ns() // 10**6
-        metrics = []
-        for name, value in numbers.items():
-            allowed = "".join(letter if letter.isalnum() or letter in "_-. :/" else "_" for letter in name)
-            metrics.append(Metric(allowed, value, now, round))
-        self.client.log_batch(self.id, metrics)
+        allowed = {name: re.sub(r"[^\w\-. :/]", "_", name) for name in numbers}
+        self.client.log_batch(self.id, [Metric(allowed[name], value, now, round) for name, value in numbers.items()])
 
     def show(self, name: str, image: Image) -> None:
         """Keep a picture as an artifact."""

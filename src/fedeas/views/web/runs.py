@@ -17,11 +17,11 @@ from fedeas.core.locks import is_held
 from fedeas.runs.accuracy_curves import AccuracyCurve, RoundRange
 from fedeas.runs.methods import grouped
 from fedeas.runs.progress import RunState
-from fedeas.runs.store import LOCK, PACKED_ROUNDS, ROUNDS, RunStore, read_run
+from fedeas.runs.store import LOCK, ROUNDS, RunStore, read_run
 
 FOLDER_VARIABLE = "FEDEAS_PLANNER_RUNS"  # tells the page, which Streamlit starts, the folder of runs
 MOST_RUNS = 200
-FILES = ("config.json", ROUNDS, "summary.json", PACKED_ROUNDS)
+FILES = ("config.json", ROUNDS, "summary.json")
 
 
 class Stamp(NamedTuple):
@@ -42,8 +42,8 @@ class Stamp(NamedTuple):
                 files.append((about.st_mtime_ns, about.st_size))
             except OSError:  # not there yet, or removed since the folder was listed
                 files.append((0, 0))
-        (config, _), (rounds, _), _, (packed, _) = files
-        return cls(rounds or packed or config, tuple(files))
+        (config, _), (rounds, _), _ = files
+        return cls(rounds or config, tuple(files))
 
 
 class ListedRun(NamedTuple):
