@@ -68,8 +68,10 @@ class _Norm(torch.autograd.Function):
     """First derivative only."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, running: tuple[Tensor, ...], momentum: float,
-                eps: float, tickets: Tensor, shortcut: Tensor | None, relu: bool, valid: Tensor | None) -> Tensor:  # fmt: skip
+    def forward(
+        ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, running: tuple[Tensor, ...], momentum: float, eps: float,
+        tickets: Tensor, shortcut: Tensor | None, relu: bool, valid: Tensor | None,
+    ) -> Tensor:  # fmt: skip
         grid, result = Grid(x, weight), torch.empty_like(x)
         known = *grid.memory(x, 2), weight, bias
         if grid.is_small:
