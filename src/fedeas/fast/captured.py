@@ -115,7 +115,8 @@ class Recordings:
             rows = max(rows, len(buffer))
         shape = (max(rows, len(tensor)), *tensor.shape[1:]) if rows else tensor.shape
         if buffer is None or (buffer.shape, buffer.dtype) != (shape, tensor.dtype):
-            self.drop_steps()  # they read the old buffer
+            if buffer is not None:
+                self.drop_steps()  # they read the old buffer
             buffer = self.buffers[name] = torch.zeros(shape, dtype=tensor.dtype, device=self.device)
         upload(tensor, buffer[: len(tensor)] if rows else buffer)
         return buffer

@@ -281,17 +281,21 @@ class FusedSGD(Recordings):
         def now(name: str) -> Tensor:
             return self.buffers[name].index_select(0, self.number)[0, : stack.clients]
 
+        def own_images() -> Tensor:
+            draws = {name: now(name).flatten() for name in drawn}
+            return augmented(self.buffers["images"][now("index").flatten()], draws)
+
         dtype = torch.bfloat16 if precision == "bf16" else torch.float32
-        kernels, images = load_kernels("stacked_kernels") if self.device.type == "cuda" else None, None
-        if kernels is None or drawn:
-            index = now("index").flatten()
-            images = augmented(self.buffers["images"][index], {name: now(name).flatten() for name in drawn})
-        if kernels is None:
-            stack.valid.copy_(now("valid"))
-            images = self.normalise(images).to(dtype).contiguous(memory_format=torch.channels_last)
-            return Batch(images, self.buffers["labels"][index], shares=now("shares"), terms=terms)
-        taken = kernels.batch_of(self.buffers, self.number, stack.valid, self.normalise, dtype, images)
-        return Batch(*taken[:2], shares=taken[2], terms=terms)
+        kernels = load_kernels("stacked_kernels") if self.device.type == "cuda" else None
+        if kernels is not None:
+            images, labels, shares = kernels.batch_of(
+                self.buffers, self.number, stack.valid, self.normalise, dtype, own_images() if drawn else None
+            )
+            return Batch(images, labels, shares=shares, terms=terms)
+        stack.valid.copy_(now("valid"))
+        images = self.normalise(own_images()).to(dtype).contiguous(memory_format=torch.channels_last)
+        labels = self.buffers["labels"][now("index").flatten()]
+        return Batch(images, labels, shares=now("shares"), terms=terms)
 
 
 def _kind(objective: Objective, part: Part) -> tuple[Any, ...]:

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from types import ModuleType
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -158,22 +159,16 @@ class StackedBatchNorm(KernelNorm):
         kernels = _kernels_for(valid)  # tickets are made here, since a recorded step would make them each time
         self.tickets = None if kernels is None else kernels.tickets_for(clients, norm.num_features, valid.device)
 
-    def normalised(self, x: Tensor, shortcut: Tensor | None, relu: bool) -> Tensor:
-        """The normalised images plus the shortcut, if there is one, and their ReLU if asked for."""
-        kernels = _kernels_for(x)
-        if kernels is not None and (self.training or not torch.is_grad_enabled()):
-            return self.in_kernels(kernels, x, shortcut, relu)
-        if self.training:
-            result = self._trained(x)
-        else:
+    def kernels_for(self, x: Tensor) -> Any:
+        """The kernels, if they take these images."""
+        return _kernels_for(x) if self.training or not torch.is_grad_enabled() else None
+
+    def in_torch(self, x: Tensor) -> Tensor:
+        """Normalise by the statistics of the valid rows, and update the running ones; in evaluation, by these."""
+        if not self.training:
             scale = self.weight * torch.rsqrt(self.running_var + self.eps)
             shift = _per_channel(self.bias - self.running_mean * scale)
-            result = (_by_client(x, self.weight) * _per_channel(scale) + shift).flatten(0, 1).to(x.dtype)
-        result = result if shortcut is None else result + shortcut
-        return functional.relu(result) if relu else result
-
-    def _trained(self, x: Tensor) -> Tensor:
-        """Normalise by the statistics of the valid rows, and update the running statistics."""
+            return (_by_client(x, self.weight) * _per_channel(scale) + shift).flatten(0, 1).to(x.dtype)
         assert self.momentum is not None
         images = _by_client(x, self.weight).to(self.weight.dtype)  # (K, B, C, H, W)
         rows = torch.arange(images.shape[1], device=x.device)[None, :] < self.valid[:, None]

@@ -53,7 +53,7 @@ class FusedNetwork:
             for block in network.down_blocks
         ]
         self.middle = _layers(network.mid_block, spans)
-        self.up = [
+        self.up: list[tuple[_Layers, Callable[[Tensor], Tensor]]] = [
             (_layers(block, spans), _Double(block.upsamplers[0].conv) if block.upsamplers else _same)
             for block in network.up_blocks
         ]
@@ -167,11 +167,13 @@ def _same(x: Tensor) -> Tensor:
     return x
 
 
-def _layers(block: Any, spans: _Spans) -> list[tuple[_Residual, Callable[[Tensor], Tensor]]]:
+_Layers = list[tuple[_Residual, Callable[[Tensor], Tensor]]]
+
+
+def _layers(block: Any, spans: _Spans) -> _Layers:
     """The residual blocks of a block, each with the attention that follows it, if there is one."""
-    residuals = [_Residual(each, spans) for each in block.resnets]
-    attentions = [_Attention(each) for each in getattr(block, "attentions", ())]
-    return list(zip(residuals, [*attentions, *[_same] * (len(residuals) - len(attentions))], strict=True))
+    attentions = map(_Attention, getattr(block, "attentions", None) or ())
+    return [(_Residual(each, spans), next(attentions, _same)) for each in block.resnets]
 
 
 class _Double:

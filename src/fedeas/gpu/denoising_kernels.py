@@ -43,18 +43,7 @@ def group_norm(
     x: Tensor, weight: Tensor, bias: Tensor, groups: int, eps: float, *,
     shift: Tensor, other: Tensor | None = None, silu: bool = True,
 ) -> Tensor:  # fmt: skip
-    """SiLU(group_norm(cat(x, other) + shift)).
-
-    Args:
-        x: images, channels last.
-        weight: of each channel.
-        bias: of each channel.
-        groups: of channels.
-        eps: added to the variance.
-        shift: (images, channels), added to every pixel before the norm.
-        other: more channels of the same images.
-        silu: whether to apply SiLU.
-    """
+    """SiLU(group_norm(cat(x, other) + shift)) for images, channels last; `shift` is (images, channels)."""
     images, first, height, width = x.shape
     second, pixels = 0 if other is None else other.shape[1], height * width
     per_group = (first + second) // groups
@@ -72,14 +61,9 @@ def group_norm(
 
 
 def attention(qkv: Tensor, head: int) -> Tensor:
-    """Self-attention with heads of `head` channels.
+    """Self-attention with heads of fewer than `HEAD_TILE` channels, for at most `MOST_TOKENS` tokens.
 
-    Args:
-        qkv: (images, tokens, 3 x channels): queries, keys and values side by side; at most `MOST_TOKENS` tokens.
-        head: channels of a head, fewer than `HEAD_TILE`.
-
-    Returns:
-        (images, tokens, channels)
+    `qkv` has queries, keys and values side by side, (images, tokens, 3 x channels).
     """
     images, tokens, triple = qkv.shape
     channels, keys = triple // 3, max(16, _power_of_2(tokens))
@@ -92,15 +76,7 @@ def attention(qkv: Tensor, head: int) -> Tensor:
 
 
 def project(x: Tensor, weight: Tensor, bias: Tensor, add: Tensor, other: Tensor | None = None) -> Tensor:
-    """Add + cat(x, other) @ weight.T + bias for every pixel, written over `add`.
-
-    Args:
-        x: images, channels last.
-        weight: (channels of the result, channels of x and other).
-        bias: of each channel of the result.
-        add: images, channels last.
-        other: more channels of the same images.
-    """
+    """Add + cat(x, other) @ weight.T + bias for every pixel of images, channels last; written over `add`."""
     first, second, columns = x.shape[1], 0 if other is None else other.shape[1], add.shape[1]
     rows = x.numel() // first
     lanes = min(PROJECT_LANES, max(16, _power_of_2(columns)))
@@ -122,10 +98,8 @@ def add_to(x: Tensor, bias: Tensor, add: Tensor) -> Tensor:
 def interleave(x: Tensor, bias: Tensor) -> Tensor:
     """Assemble images of twice the size from the four quarters of their pixels, and add a bias.
 
-    Args:
-        x: (images, 4 x channels, height + 1, width + 1), channels last. Channels of quarter (i, j) hold result pixel
-            (2 y + i, 2 x + j) at (y + i, x + j).
-        bias: of each channel.
+    `x` is (images, 4 x channels, height + 1, width + 1), channels last. Channels of quarter (i, j) hold result pixel
+    (2 y + i, 2 x + j) at (y + i, x + j).
     """
     columns, height, width = x.shape[1] // 4, x.shape[2] - 1, x.shape[3] - 1
     out = _images(x, columns, 2 * height, 2 * width)

@@ -64,10 +64,7 @@ class _Linear(torch.autograd.Function):
 linear: Callable[..., Tensor] = _Linear.apply
 """A linear layer for each client, in the precision of x; gradients have the precision of the weights.
 
-Args:
-    x: (clients, rows, features).
-    weight: (clients, outputs, features).
-    bias: (clients, outputs).
+`x` is (clients, rows, features), `weight` (clients, outputs, features), `bias` (clients, outputs).
 """
 
 
