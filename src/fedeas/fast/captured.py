@@ -212,43 +212,38 @@ class CapturedSGD(Recordings):
         names = (*drawn, *objective.shared, *objective.per_sample, *objective.per_step)
         filled = self.fills and size < batch_size
         rows = min(batch_size, math.ceil(size / FILLED_TO) * FILLED_TO) if filled else size
-        work = partial(self._filled_step if filled else self._one_step, rows, objective, drawn)
+        work = partial(self._take_step, rows, filled, objective, drawn)
         step = self.step((rows, filled), (objective.loss, objective.correct, names), work)
         if size == batch_size:
             self.full = step
         return step
 
-    def _one_step(self, rows: int, objective: Objective, drawn: tuple[str, ...]) -> Tensor:
-        """A step of a batch with this many images."""
-        place = self.position + torch.arange(rows, device=self.device)
-        images, labels = self._samples(place, drawn)
-        own = {name: tensor[place] for name, tensor in objective.per_sample.items()}
-        own |= {name: tensor[self.number].squeeze(0) for name, tensor in objective.per_step.items()}
-        return self._descend(Batch(images, labels, own, terms=objective.shared.get(TERMS)), objective, rows)
-
-    def _filled_step(self, rows: int, objective: Objective, drawn: tuple[str, ...]) -> Tensor:
-        """A step of a batch that was filled up to this many rows."""
-        self.valid.copy_(self.buffers["plan/sizes"][self.number])
-        row = torch.arange(rows, device=self.device)
-        place = (self.position + row).clamp(max=len(self.buffers["plan/index"]) - 1)  # filling may reach beyond it
-        shares = ((row < self.valid) / self.valid)[None]
-        batch = FilledBatch(*self._samples(place, drawn), shares=shares, terms=objective.shared.get(TERMS))
-        with masked_norms(self.model, self.valid):
-            return self._descend(batch, objective, self.valid[0])
-
-    def _samples(self, place: Tensor, drawn: tuple[str, ...]) -> tuple[Tensor, Tensor]:
-        """Images and labels at these places of the plan."""
+    def _take_step(self, rows: int, filled: bool, objective: Objective, drawn: tuple[str, ...]) -> Tensor:
+        """A step of a batch with this many images; some of them may only fill it up."""
+        row, terms = torch.arange(rows, device=self.device), objective.shared.get(TERMS)
+        place = self.position + row
+        size: int | Tensor = rows
+        context: contextlib.AbstractContextManager[object] = contextlib.nullcontext()
+        batch: Batch
+        if filled:
+            self.valid.copy_(self.buffers["plan/sizes"][self.number])
+            place = place.clamp(max=len(self.buffers["plan/index"]) - 1)  # filling may reach beyond it
         index = self.buffers["plan/index"][place]
         draws = {name: self.buffers["plan/" + name][place] for name in drawn}
         images = self.normalise(augmented(self.buffers["data/images"][index], draws))
         if images.is_cuda:
             images = images.contiguous(memory_format=torch.channels_last)
-        return images, self.buffers["data/labels"][index]
-
-    def _descend(self, batch: Batch, objective: Objective, size: int | Tensor) -> Tensor:
-        """Take the step, and add up what it counts."""
+        labels = self.buffers["data/labels"][index]
+        if filled:
+            shares = ((row < self.valid) / self.valid)[None]
+            batch = FilledBatch(images, labels, shares=shares, terms=terms)
+            size, context = self.valid[0], masked_norms(self.model, self.valid)
+        else:
+            own = {name: tensor[place] for name, tensor in objective.per_sample.items()}
+            own |= {name: tensor[self.number].squeeze(0) for name, tensor in objective.per_step.items()}
+            batch = Batch(images, labels, own, terms=terms)
         assert self.descent is not None
-        with self.around():
+        with context, self.around():
             value = one_step(self.model, self.descent, objective, batch, self.precision)
         self.total.add_(value * size)
         self.position.add_(size)
