@@ -9,7 +9,7 @@ from federation.engines.six_clients import GPU
 from fedeas.algorithms.base import model_arrays
 from fedeas.core.devices import torch_precision
 from fedeas.data.client import Normaliser
-from fedeas.fast.evaluation import CapturedEvaluation
+from fedeas.fast.backend import CapturedEvaluation
 from fedeas.federation.metrics import Evaluation
 from fedeas.models.build import build_model
 

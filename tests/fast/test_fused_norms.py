@@ -47,7 +47,7 @@ class TestKernels:
             norm = BatchNorm(shape[1]).cuda()
             torch.nn.init.uniform_(norm.weight, 0.5, 1.5, generator=torch.Generator("cuda").manual_seed(0))
             fuse_norms(norm)
-            assert norm.fuses(x)
+            assert norm.kernels_for(x)
             y = fused_or_not(norm, x, shortcut if add else None, relu, fused)
             gradients = torch.autograd.grad(y, [x, norm.weight, norm.bias, *([shortcut] if add else [])], slope)
             found.append([y.detach(), norm.running_mean, norm.running_var, norm.num_batches_tracked, *gradients])
@@ -60,9 +60,9 @@ class TestKernels:
         norm.eval()
         expected = torch.relu(norm(x) + shortcut)
         fuse_norms(norm)
-        assert not norm.fuses(x)  # gradients are wanted
+        assert not norm.kernels_for(x)  # gradients are wanted
         with torch.no_grad():
-            assert norm.fuses(x)
+            assert norm.kernels_for(x)
             torch.testing.assert_close(norm_relu(norm, x, shortcut), expected, rtol=1e-5, atol=1e-5)
 
     def test_every_call_gives_the_same_bits(self):

@@ -233,19 +233,12 @@ class TestKernels:
             layer.weight.copy_(torch.stack([layer.laid_out(torch.randn(conv.weight.shape)) for _ in range(2)]))
         x = drawn(6, conv.in_channels, *size)
         geometry = layer._geometry(x)
-        found = kernels.convolved(x, layer.weight, layer.weight.detach(), geometry, layer.handover)
+        found = kernels.convolved(x, layer.weight, layer.weight.detach(), geometry, layer)
         compare(found, stacked_layers._convolved(x, layer.weight, geometry), [x, layer.weight], 1e-4)
 
     def test_max_pooling_equals_torchs_even_for_equal_values(self, kernels):
         for x in (drawn(3, 5, 7, 6), drawn(2, 16, 8, 8), torch.zeros_like(drawn(1, 4, 6, 6)).requires_grad_()):
             compare(kernels.max_pooled(x), functional.max_pool2d(x, 3, 2, 1), [x])
-
-    def test_images_are_normalised_as_the_normaliser_does(self, kernels):
-        images = torch.randint(0, 256, (4, 3, 5, 6), dtype=torch.uint8, device=DEVICE)
-        scale, shift = torch.rand(2, 3, 1, 1, device=DEVICE)
-        found = kernels.normalised(images, scale, shift, torch.float32)
-        torch.testing.assert_close(found, torch.addcmul(shift, images.float(), scale))
-        assert found.is_contiguous(memory_format=torch.channels_last)
 
     # pixels of a client that one program can hold, and more than that
     @pytest.mark.parametrize("shape", [(6, 20, 3, 3), (6, 70, 2, 2), (6, 5, 1, 1), (12, 40, 14, 9)], ids=str)

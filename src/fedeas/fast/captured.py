@@ -35,7 +35,7 @@ from fedeas.config.sections import TrainConfig
 from fedeas.core.errors import InputError
 from fedeas.data.client import Normaliser
 from fedeas.fast.fused_layers import masked_norms
-from fedeas.gpu import WARM_UP, Captured, graph_pool
+from fedeas.gpu import WARM_UP, Captured, graph_pool, upload
 
 FILLED_TO = 16
 """Last batches are filled up to a multiple of this many images."""
@@ -87,13 +87,61 @@ def refuse_rows(objective: Objective) -> None:
         raise InputError("an algorithm that stacks cannot draw rows (per_sample, per_step); set stacks = False")
 
 
-class CapturedSGD:
+class Recordings:
+    """Steps that are recorded when they are first needed, and the buffers that they read.
+
+    Args:
+        normalise: normalises the images; steps run on its device.
+        capacity: samples of the largest client, so that buffers need not grow.
+    """
+
+    def __init__(self, normalise: Normaliser, capacity: int) -> None:
+        self.normalise, self.capacity, self.device = normalise, capacity, normalise.scale.device
+        self.buffers: dict[str, Tensor] = {}
+        self.steps: dict[tuple[object, object], Captured] = {}
+        self.earlier = 0.0  # seconds spent on preparing steps that were dropped since, and on compiling
+        self.pool = graph_pool(self.device)
+        self.number = torch.zeros(1, dtype=torch.int64, device=self.device)  # of the step, counted on the device
+
+    @property
+    def preparing(self) -> float:
+        """Seconds spent so far on compiling, warming up and recording."""
+        return sum(step.seconds for step in self.steps.values()) + self.earlier
+
+    def put(self, name: str, tensor: Tensor, rows: int) -> Tensor:
+        """Copy a tensor into a buffer of `rows` rows, or of its shape if that is 0; replace one that does not fit."""
+        buffer = self.buffers.get(name)
+        if rows and buffer is not None:
+            rows = max(rows, len(buffer))
+        shape = (max(rows, len(tensor)), *tensor.shape[1:]) if rows else tensor.shape
+        if buffer is None or (buffer.shape, buffer.dtype) != (shape, tensor.dtype):
+            if buffer is not None:
+                self.drop_steps()  # they read the old buffer
+            buffer = self.buffers[name] = torch.zeros(shape, dtype=tensor.dtype, device=self.device)
+        upload(tensor, buffer[: len(tensor)] if rows else buffer)
+        return buffer
+
+    def drop_steps(self) -> None:
+        """Forget the recorded steps; without its graphs, their memory cannot be recorded into again."""
+        self.earlier = self.preparing
+        self.steps.clear()
+        self.pool = graph_pool(self.device)
+
+    def step(self, size: object, kind: object, work: Callable[[], Tensor]) -> Captured:
+        """The recorded step of this size and kind; one warm-up serves all sizes of a kind."""
+        if (size, kind) not in self.steps:
+            warm_up = 0 if any(known == kind for _, known in self.steps) else WARM_UP
+            self.steps[size, kind] = Captured(work, self.device, (), self.pool, warm_up)
+        return self.steps[size, kind]
+
+
+class CapturedSGD(Recordings):
     """`local_sgd` for clients that are trained one after the other with one model; the trainer of the fast engines.
 
     Args:
         model: the workspace; its parameters keep their addresses.
         normalise: normalises the images.
-        capacity: samples of the largest client, so that buffers need not grow.
+        capacity: samples of the largest client.
         around: a context manager that every step runs in.
         fills: fill up last batches, so that few sizes are recorded; the model's norms must be `norms_can_be_masked`.
     """
@@ -106,23 +154,12 @@ class CapturedSGD:
         around: StepContext = contextlib.nullcontext,
         fills: bool = False,
     ) -> None:
-        self.model, self.normalise, self.capacity, self.precision = model, normalise, capacity, "fp32"
-        self.device, self.around, self.fills = normalise.scale.device, around, fills
+        super().__init__(normalise, capacity)
+        self.model, self.around, self.fills, self.precision = model, around, fills, "fp32"
         self.valid = torch.zeros(1, dtype=torch.int32, device=self.device)  # images of a batch that was filled up
-        self.on_gpu = self.device.type == "cuda"
-        self.buffers: dict[str, Tensor] = {}
-        self.steps: dict[tuple[object, ...], Captured] = {}
-        self.earlier = 0.0  # seconds spent on preparing steps that were dropped since
         self.full: Captured | None = None  # the step of a full batch
-        self.pool = graph_pool(self.device)
-        self.position, self.number = (torch.zeros(1, dtype=torch.int64, device=self.device) for _ in range(2))
-        self.total = torch.zeros((), device=self.device)
+        self.position, self.total = torch.zeros_like(self.number), torch.zeros((), device=self.device)
         self.descent: RecordedDescent | None = None
-
-    @property
-    def preparing(self) -> float:
-        """Seconds spent so far on compiling, warming up and recording."""
-        return sum(step.seconds for step in self.steps.values()) + self.earlier
 
     def __call__(self, job: ClientJob, objective: Objective) -> LocalResult:
         """Train one client."""
@@ -136,7 +173,7 @@ class CapturedSGD:
         static = self._fill_buffers(job, objective, plan)
         self.model.train()
         for size in plan.sizes:
-            self._step(size, job.train.batch_size, static, plan)()
+            self._step(size, job.train.batch_size, static, tuple(plan.drawn))()
         return LocalResult(len(plan.sizes), len(plan.index), mean_loss(self.total, len(plan.index), job))
 
     def rehearse(self) -> None:
@@ -146,83 +183,67 @@ class CapturedSGD:
             self.number.zero_()
             self.full()
 
+    def drop_steps(self) -> None:
+        """Forget the recorded steps."""
+        super().drop_steps()
+        self.full = None
+
     def _fill_buffers(self, job: ClientJob, objective: Objective, plan: BatchPlan) -> Objective:
         """Copy the client's tensors into the buffers; the result is its objective over these buffers."""
         most = batch_sizes(self.capacity, job.train)
         seen, steps = sum(most), len(most)
-        self._put("data/", {"images": job.data.images, "labels": job.data.labels}, self.capacity)
-        self._put("plan/", {"index": plan.index, **plan.drawn}, seen)
+        self._put_all("data/", {"images": job.data.images, "labels": job.data.labels}, self.capacity)
+        self._put_all("plan/", {"index": plan.index, **plan.drawn}, seen)
         if self.fills:
             refuse_rows(objective)
-            self._put("plan/", {"sizes": torch.tensor(plan.sizes, device=self.device)}, steps)
+            self.put("plan/sizes", torch.tensor(plan.sizes, device=self.device), steps)
         return Objective(
             objective.loss,
-            self._put("shared/", objective.shared, 0),
-            self._put("sample/", objective.per_sample, seen),
-            self._put("step/", objective.per_step, steps),
+            self._put_all("shared/", objective.shared, 0),
+            self._put_all("sample/", objective.per_sample, seen),
+            self._put_all("step/", objective.per_step, steps),
             objective.correct,
         )
 
-    def _put(self, group: str, tensors: Mapping[str, Tensor], rows: int) -> dict[str, Tensor]:
-        """Copy tensors into buffers of `rows` rows, or of their shapes if it is 0; replace buffers that do not fit."""
-        filled = {}
-        for name, tensor in tensors.items():
-            buffer = self.buffers.get(group + name)
-            shape = (max(rows, len(tensor)), *tensor.shape[1:]) if rows else tensor.shape
-            if buffer is None or (buffer.shape, buffer.dtype) != (shape, tensor.dtype):
-                if buffer is not None:
-                    self.earlier, self.full = self.preparing, None
-                    self.steps.clear()  # they read the old buffer
-                    self.pool = graph_pool(self.device)  # without its graphs, the old one cannot be recorded into again
-                buffer = self.buffers[group + name] = torch.zeros(shape, dtype=tensor.dtype, device=self.device)
-            (buffer[: len(tensor)] if rows else buffer).copy_(tensor)
-            filled[name] = buffer
-        return filled
+    def _put_all(self, group: str, tensors: Mapping[str, Tensor], rows: int) -> dict[str, Tensor]:
+        return {name: self.put(group + name, tensor, rows) for name, tensor in tensors.items()}
 
-    def _step(self, size: int, batch_size: int, objective: Objective, plan: BatchPlan) -> Captured:
-        names = (*plan.drawn, *objective.shared, *objective.per_sample, *objective.per_step)
+    def _step(self, size: int, batch_size: int, objective: Objective, drawn: tuple[str, ...]) -> Captured:
+        names = (*drawn, *objective.shared, *objective.per_sample, *objective.per_step)
         filled = self.fills and size < batch_size
         rows = min(batch_size, math.ceil(size / FILLED_TO) * FILLED_TO) if filled else size
-        key = (rows, filled, objective.loss, objective.correct, names)
-        if key not in self.steps:
-            drawn = tuple(plan.drawn)
-            warm_up = 0 if any(known[2:] == key[2:] for known in self.steps) else WARM_UP  # one for all sizes
-            work = partial(self._filled_step if filled else self._one_step, rows, objective, drawn)
-            self.steps[key] = Captured(work, self.device, (), self.pool, warm_up)
-            self.full = self.steps[key] if size == batch_size else self.full
-        return self.steps[key]
+        work = partial(self._take_step, rows, filled, objective, drawn)
+        step = self.step((rows, filled), (objective.loss, objective.correct, names), work)
+        if size == batch_size:
+            self.full = step
+        return step
 
-    def _one_step(self, rows: int, objective: Objective, drawn: tuple[str, ...]) -> Tensor:
-        """A step of a batch with this many images."""
-        place = self.position + torch.arange(rows, device=self.device)
-        images, labels = self._samples(place, drawn)
-        own = {name: tensor[place] for name, tensor in objective.per_sample.items()}
-        own |= {name: tensor[self.number].squeeze(0) for name, tensor in objective.per_step.items()}
-        return self._descend(Batch(images, labels, own, terms=objective.shared.get(TERMS)), objective, rows)
-
-    def _filled_step(self, rows: int, objective: Objective, drawn: tuple[str, ...]) -> Tensor:
-        """A step of a batch that was filled up to this many rows."""
-        self.valid.copy_(self.buffers["plan/sizes"][self.number])
-        row = torch.arange(rows, device=self.device)
-        place = (self.position + row).clamp(max=len(self.buffers["plan/index"]) - 1)  # filling may reach beyond it
-        shares = ((row < self.valid) / self.valid)[None]
-        batch = FilledBatch(*self._samples(place, drawn), shares=shares, terms=objective.shared.get(TERMS))
-        with masked_norms(self.model, self.valid):
-            return self._descend(batch, objective, self.valid[0])
-
-    def _samples(self, place: Tensor, drawn: tuple[str, ...]) -> tuple[Tensor, Tensor]:
-        """Images and labels at these places of the plan."""
+    def _take_step(self, rows: int, filled: bool, objective: Objective, drawn: tuple[str, ...]) -> Tensor:
+        """A step of a batch with this many images; some of them may only fill it up."""
+        row, terms = torch.arange(rows, device=self.device), objective.shared.get(TERMS)
+        place = self.position + row
+        size: int | Tensor = rows
+        context: contextlib.AbstractContextManager[object] = contextlib.nullcontext()
+        batch: Batch
+        if filled:
+            self.valid.copy_(self.buffers["plan/sizes"][self.number])
+            place = place.clamp(max=len(self.buffers["plan/index"]) - 1)  # filling may reach beyond it
         index = self.buffers["plan/index"][place]
         draws = {name: self.buffers["plan/" + name][place] for name in drawn}
         images = self.normalise(augmented(self.buffers["data/images"][index], draws))
-        if self.on_gpu:
+        if images.is_cuda:
             images = images.contiguous(memory_format=torch.channels_last)
-        return images, self.buffers["data/labels"][index]
-
-    def _descend(self, batch: Batch, objective: Objective, size: int | Tensor) -> Tensor:
-        """Take the step, and add up what it counts."""
+        labels = self.buffers["data/labels"][index]
+        if filled:
+            shares = ((row < self.valid) / self.valid)[None]
+            batch = FilledBatch(images, labels, shares=shares, terms=terms)
+            size, context = self.valid[0], masked_norms(self.model, self.valid)
+        else:
+            own = {name: tensor[place] for name, tensor in objective.per_sample.items()}
+            own |= {name: tensor[self.number].squeeze(0) for name, tensor in objective.per_step.items()}
+            batch = Batch(images, labels, own, terms=terms)
         assert self.descent is not None
-        with self.around():
+        with context, self.around():
             value = one_step(self.model, self.descent, objective, batch, self.precision)
         self.total.add_(value * size)
         self.position.add_(size)

@@ -34,21 +34,9 @@ from fedeas.config.sections import TrainConfig
 from fedeas.core.devices import copy_all
 from fedeas.core.errors import InputError
 from fedeas.data.client import Normaliser
-from fedeas.fast.captured import RecordedDescent, keep_list_of_tensors, refuse_rows
+from fedeas.fast.captured import RecordedDescent, Recordings, keep_list_of_tensors, refuse_rows
 from fedeas.fast.stacked import Stack
-from fedeas.fast.stacked_layers import normalised
-from fedeas.gpu import (
-    WARM_UP,
-    Captured,
-    beside_backward,
-    compile_ahead,
-    exclusively,
-    graph_pool,
-    load_kernels,
-    on_recordable_stream,
-    upload,
-    values_of,
-)
+from fedeas.gpu import beside_backward, compile_ahead, exclusively, load_kernels, on_recordable_stream, values_of
 
 CPU = torch.device("cpu")
 
@@ -66,32 +54,21 @@ class Awaited:
         return self.read()
 
 
-def start_watch(device: torch.device) -> Callable[[], Callable[[], float]]:
-    """Start a stopwatch when the device comes to this place in its work; the returned function stops it likewise.
+def mark(device: torch.device) -> Any:
+    """A place in the work of a device, to measure the time between two of them."""
+    if device.type != "cuda":
+        return time.perf_counter()
+    event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+    event.record()
+    return event
 
-    That function returns a third one, which waits for the device and returns the seconds between the two places.
-    """
 
-    def now() -> Any:
-        if device.type != "cuda":
-            return time.perf_counter()
-        mark = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
-        mark.record()
-        return mark
-
-    def stop() -> Callable[[], float]:
-        ended = now()
-
-        def seconds() -> float:
-            if device.type != "cuda":
-                return float(ended - begun)
-            ended.synchronize()
-            return float(begun.elapsed_time(ended)) / 1000
-
-        return seconds
-
-    begun = now()
-    return stop
+def seconds_between(begun: Any, ended: Any) -> float:
+    """Wait until the device comes to the second place; the seconds since the first."""
+    if isinstance(ended, float):
+        return ended - float(begun)
+    ended.synchronize()
+    return float(begun.elapsed_time(ended)) / 1000
 
 
 class Part(NamedTuple):
@@ -127,9 +104,9 @@ class StackedDescent(RecordedDescent):
         self.waiting.clear()
         early = {id(weight): partial(self._wait, weight, copy) for weight, copy in self.short if not corrected}
         uses = uses_of_leaves(loss) if loss.is_cuda else Counter()
-        for layer in self.stack.convolutions:
-            layer.handover.beside = uses[layer.weight] == 1
-            layer.handover.update = early.get(id(layer.weight)) if layer.handover.beside else None
+        for layer in self.stack.convolutions.values():
+            layer.beside = uses[layer.weight] == 1
+            layer.update = early.get(id(layer.weight)) if layer.beside else None
 
     def _wait(self, weight: Tensor, copy: Tensor, slope: Tensor) -> None:
         """Note an update; enough of them are done together, for each kernel takes a while to begin."""
@@ -148,8 +125,8 @@ class StackedDescent(RecordedDescent):
     def step(self) -> None:
         """Update the parameters and the short weights, in one kernel where the rule is plain."""
         super().step()
-        for layer in self.stack.convolutions:
-            layer.handover.update = None  # it refers to this object, which must not be copied with the model
+        for layer in self.stack.convolutions.values():
+            layer.update = None  # it refers to this object, which must not be copied with the model
         self.waiting += [(weight, weight.grad, copy) for weight, copy in self.short if weight.grad is not None]
         if self.waiting:
             self._update()
@@ -174,7 +151,7 @@ def uses_of_leaves(result: Tensor) -> Counter[Tensor]:
     return uses
 
 
-class FusedSGD:
+class FusedSGD(Recordings):
     """`local_sgd` for clients that are trained together.
 
     Args:
@@ -185,8 +162,8 @@ class FusedSGD:
     """
 
     def __init__(self, stack: Stack, train: TrainConfig, normalise: Normaliser, capacity: int) -> None:
-        self.clients, self.train, self.normalise, self.capacity = stack.clients, train, normalise, capacity
-        self.device, self.models = normalise.scale.device, stack.models
+        super().__init__(normalise, capacity)
+        self.clients, self.train, self.models = stack.clients, train, stack.models
         for model in stack.models:
             keep_list_of_tensors(model)
         stack.model.train()
@@ -194,17 +171,8 @@ class FusedSGD:
         if train.momentum:
             descent.velocities = [torch.zeros_like(parameter) for parameter in descent.parameters]
         self.stacks, self.descents = {self.clients: stack}, {self.clients: descent}
-        self.buffers: dict[str, Tensor] = {}
-        self.steps: dict[tuple[object, ...], Captured] = {}
-        self.compiled: dict[tuple[object, ...], float] = {}  # seconds by kind of step
-        self.pool = graph_pool(self.device)
-        self.number = torch.zeros(1, dtype=torch.int64, device=self.device)
+        self.compiled = set[tuple[object, ...]]()  # kinds of steps
         self.totals = torch.zeros(self.clients, device=self.device)
-
-    @property
-    def preparing(self) -> float:
-        """Seconds spent so far on compiling, warming up and recording."""
-        return sum(self.compiled.values()) + sum(step.seconds for step in self.steps.values())
 
     def __call__(self, jobs: Sequence[ClientJob], objectives: Sequence[Objective]) -> list[LocalResult]:
         """Train these clients, those with the most steps first; changes the models of their jobs.
@@ -214,18 +182,19 @@ class FusedSGD:
         parts = [Part(*each) for each in zip(jobs, objectives, (plan_batches(job, CPU) for job in jobs), strict=True)]
         lengths = [len(part.plan.sizes) for part in parts]
         assert lengths == sorted(lengths, reverse=True)
-        stop, prepared = start_watch(self.device), self.preparing
+        begun, prepared = mark(self.device), self.preparing
         objective, (stack, _) = self._begin(parts), self._narrowed(len(parts))
         stack.load()
+        kind = _kind(objective, parts[0])
         for step in range(lengths[0]):
             width = sum(length > step for length in lengths)
-            self._step(width, objective, parts[0])()
+            self.step(width, kind, self._work(width, objective, *kind[-2:]))()
         stack.unload()
-        read_totals, read_seconds = values_of(self.totals[: len(parts)].clone()), stop()
+        read_totals, ended = values_of(self.totals[: len(parts)].clone()), mark(self.device)
         prepared = self.preparing - prepared
 
         def share() -> float:
-            return max(0.0, read_seconds() - prepared) / len(parts)
+            return max(0.0, seconds_between(begun, ended) - prepared) / len(parts)
 
         def result(client: int, part: Part) -> LocalResult:
             seen = len(part.plan.index)
@@ -237,86 +206,67 @@ class FusedSGD:
     def _begin(self, parts: Sequence[Part]) -> Objective:
         """Write everything that the steps read: data, plans, shared tensors, counters, learning rate."""
         jobs, objectives, plans = zip(*parts, strict=True)
-        train, rate = self.train, learning_rate(jobs[0])
         for each in objectives:
             refuse_rows(each)
-        self._put("images", torch.cat([job.data.images for job in jobs]), self.clients * self.capacity)
-        self._put("labels", torch.cat([job.data.labels for job in jobs]), self.clients * self.capacity)
-        sizes = batch_sizes(self.capacity, train)
-        for name, table in tables(plans, [len(job.data) for job in jobs], self.clients, train.batch_size).items():
-            self._put(name, torch.from_numpy(table), len(sizes))
+        self.put("images", torch.cat([job.data.images for job in jobs]), self.clients * self.capacity)
+        self.put("labels", torch.cat([job.data.labels for job in jobs]), self.clients * self.capacity)
+        steps = len(batch_sizes(self.capacity, self.train))
+        sizes = [len(job.data) for job in jobs]
+        for name, table in tables(plans, sizes, self.clients, self.train.batch_size).items():
+            self.put(name, torch.from_numpy(table), steps)
         shared = {}
         for key in objectives[0].shared:  # those named like a parameter or buffer get its layout
             stacked = torch.stack([each.shared[key] for each in objectives])
             laid_out = self.stacks[self.clients].laid_out(key.partition("/")[2], stacked)
-            shared[key] = self._put("shared/" + key, laid_out, self.clients)
+            shared[key] = self.put("shared/" + key, laid_out, self.clients)
         objective = Objective(objectives[0].loss, shared, correct=objectives[0].correct)
-        self._start(rate)
+        self._start(jobs[0])
         kind = _kind(objective, parts[0])
         if self.device.type == "cuda" and kind not in self.compiled:
             begun = time.perf_counter()
-            self._compile(objective, parts)
-            self._start(rate)
-            self.compiled[kind] = time.perf_counter() - begun
+            self._compile(len(parts), objective, *kind[-2:])
+            self._start(jobs[0])
+            self.compiled.add(kind)
+            self.earlier += time.perf_counter() - begun
         return objective
 
-    def _start(self, rate: float) -> None:
+    def _start(self, job: ClientJob) -> None:
         for each in self.descents.values():
-            each.begin(rate)
+            each.begin(learning_rate(job))
         self.number.zero_()
         self.totals.zero_()
 
-    def _compile(self, objective: Objective, parts: Sequence[Part]) -> None:
+    def _compile(self, clients: int, objective: Objective, drawn: Sequence[str], precision: str) -> None:
         """Compile the kernels of a step on all cores; writes nonsense to counters, and to weights until the end.
 
         Some kernels have two forms, for many clients and for few: so a step of one client is also compiled.
         """
-        drawn, job = tuple(parts[0].plan.drawn), parts[0].job
         weights = list(self.stacks[self.clients].model.state_dict().values())
         before = [tensor.clone() for tensor in weights]
         with exclusively(), on_recordable_stream(self.device):
-            self._batch(self._narrowed(len(parts))[0], drawn, _dtype(job), None)  # torch may index by its labels
-            compile_ahead(*(self._work(width, objective, drawn, job) for width in (len(parts), 1)))
+            self._batch(self._narrowed(clients)[0], drawn, precision, None)  # torch may index by its labels
+            compile_ahead(*(self._work(width, objective, drawn, precision) for width in (clients, 1)))
         copy_all(weights, before)
 
-    def _put(self, name: str, tensor: Tensor, rows: int) -> Tensor:
-        """Copy a tensor into a buffer of `rows` rows; replace a buffer that is too small."""
-        buffer, shape = self.buffers.get(name), (max(rows, len(tensor)), *tensor.shape[1:])
-        if buffer is None or len(buffer) < len(tensor) or buffer.shape[1:] != shape[1:]:
-            self.steps.clear()  # they read the old buffer
-            self.pool = graph_pool(self.device)
-            buffer = self.buffers[name] = torch.zeros(shape, dtype=tensor.dtype, device=self.device)
-        upload(tensor, buffer[: len(tensor)])
-        return buffer
+    def _work(self, width: int, *arguments: Any) -> Callable[[], Tensor]:
+        """`_one_step` of the first `width` clients; their stack must not be made while it is recorded."""
+        return partial(self._one_step, *self._narrowed(width), *arguments)
 
-    def _step(self, width: int, objective: Objective, part: Part) -> Captured:
-        kind = _kind(objective, part)
-        key = (width, *kind)
-        if key not in self.steps:
-            work = self._work(width, objective, tuple(part.plan.drawn), part.job)
-            warm_up = 0 if any(known[1:] == kind for known in self.steps) else WARM_UP
-            self.steps[key] = Captured(work, self.device, (), self.pool, warm_up)
-        return self.steps[key]
-
-    def _work(self, width: int, objective: Objective, drawn: tuple[str, ...], job: ClientJob) -> Callable[[], Tensor]:
-        """One step of the first `width` clients, as a function without arguments."""
-        stack, descent = self._narrowed(width)
-        shared: Arrays = {key: tensor[:width] for key, tensor in objective.shared.items()}
+    def _one_step(
+        self, stack: Stack, descent: StackedDescent, objective: Objective, drawn: Sequence[str], precision: str
+    ) -> Tensor:
+        shared: Arrays = {key: tensor[: stack.clients] for key, tensor in objective.shared.items()}
+        batch = self._batch(stack, drawn, precision, shared.get(TERMS))
         own = Objective(objective.loss, shared, correct=objective.correct)
-
-        def work() -> Tensor:
-            batch = self._batch(stack, drawn, _dtype(job), shared.get(TERMS))
-            value = one_step(stack.model, descent, own, batch, job.precision)
-            if value.shape != (width,):
-                raise InputError(
-                    f"the loss of {width} stacked clients has the shape {tuple(value.shape)}, not a value for each of "
-                    "them; average with batch.mean, or set stacks = False in the algorithm"
-                )
-            self.totals[:width].addcmul_(value.float(), stack.valid.float())
-            self.number.add_(1)
-            return value
-
-        return work
+        value = one_step(stack.model, descent, own, batch, precision)
+        if value.shape != stack.valid.shape:
+            raise InputError(
+                f"the loss of {stack.clients} stacked clients has the shape {tuple(value.shape)}, not a value for each "
+                "of them; average with batch.mean, or set stacks = False in the algorithm"
+            )
+        self.totals[: stack.clients].addcmul_(value.float(), stack.valid.float())
+        self.number.add_(1)
+        return value
 
     def _narrowed(self, width: int) -> tuple[Stack, StackedDescent]:
         if width not in self.stacks:
@@ -327,29 +277,30 @@ class FusedSGD:
             descent.velocities = [None if each is None else each[:width] for each in whole.velocities]
         return self.stacks[width], self.descents[width]
 
-    def _batch(self, stack: Stack, drawn: tuple[str, ...], dtype: torch.dtype, terms: Tensor | None) -> Batch:
-        kernels = load_kernels("stacked_kernels") if self.device.type == "cuda" and not drawn else None
-        if kernels is not None:
-            images, labels, shares = kernels.batch_of(self.buffers, self.number, stack.valid, self.normalise, dtype)
-            return Batch(images, labels, shares=shares, terms=terms)
-
+    def _batch(self, stack: Stack, drawn: Sequence[str], precision: str, terms: Tensor | None) -> Batch:
         def now(name: str) -> Tensor:
             return self.buffers[name].index_select(0, self.number)[0, : stack.clients]
 
+        def own_images() -> Tensor:
+            draws = {name: now(name).flatten() for name in drawn}
+            return augmented(self.buffers["images"][now("index").flatten()], draws)
+
+        dtype = torch.bfloat16 if precision == "bf16" else torch.float32
+        kernels = load_kernels("stacked_kernels") if self.device.type == "cuda" else None
+        if kernels is not None:
+            images, labels, shares = kernels.batch_of(
+                self.buffers, self.number, stack.valid, self.normalise, dtype, own_images() if drawn else None
+            )
+            return Batch(images, labels, shares=shares, terms=terms)
         stack.valid.copy_(now("valid"))
-        index = now("index").flatten()
-        images = augmented(self.buffers["images"][index], {name: now(name).flatten() for name in drawn})
-        images = normalised(images, self.normalise, dtype)
-        return Batch(images, self.buffers["labels"][index], shares=now("shares"), terms=terms)
+        images = self.normalise(own_images()).to(dtype).contiguous(memory_format=torch.channels_last)
+        labels = self.buffers["labels"][now("index").flatten()]
+        return Batch(images, labels, shares=now("shares"), terms=terms)
 
 
-def _dtype(job: ClientJob) -> torch.dtype:
-    return torch.bfloat16 if job.precision == "bf16" else torch.float32
-
-
-def _kind(objective: Objective, part: Part) -> tuple[object, ...]:
-    """The inputs that determine a recorded step, besides the number of clients."""
-    return objective.loss, objective.correct, tuple(objective.shared), tuple(part.plan.drawn)
+def _kind(objective: Objective, part: Part) -> tuple[Any, ...]:
+    """The inputs that determine a recorded step, besides the number of clients; last what was drawn, and precision."""
+    return objective.loss, objective.correct, tuple(objective.shared), tuple(part.plan.drawn), part.job.precision
 
 
 def tables(plans: Sequence[BatchPlan], sizes: Sequence[int], clients: int, batch_size: int) -> dict[str, NDArray[Any]]:

@@ -55,13 +55,21 @@ class KernelNorm(NormThenRelu):
         """Relu(norm(x) + shortcut)."""
         return self.normalised(x, shortcut, relu=True)
 
-    def normalised(self, x: Tensor, shortcut: Tensor | None, relu: bool) -> Tensor:
-        """The normalised images plus the shortcut, if there is one, and their ReLU if asked for."""
+    def kernels_for(self, x: Tensor) -> Any:
+        """The kernels that take these images, if there are any: in training, or in evaluation without gradients."""
         raise NotImplementedError
 
-    def in_kernels(self, kernels: Any, x: Tensor, shortcut: Tensor | None, relu: bool) -> Tensor:
-        """The same in these kernels: in training, or in evaluation without gradients."""
-        statistics = self.running_mean, self.running_var
+    def in_torch(self, x: Tensor) -> Tensor:
+        """The normalised images without kernels."""
+        raise NotImplementedError
+
+    def normalised(self, x: Tensor, shortcut: Tensor | None, relu: bool) -> Tensor:
+        """The normalised images plus the shortcut, if there is one, and their ReLU if asked for."""
+        kernels, statistics = self.kernels_for(x), (self.running_mean, self.running_var)
+        if kernels is None:
+            plain = self.in_torch(x)
+            plain = plain if shortcut is None else plain + shortcut
+            return functional.relu(plain, inplace=True) if relu else plain
         if shortcut is not None:
             shortcut = shortcut.to(x.dtype).contiguous(memory_format=_CHANNELS_LAST)
         result: Tensor
@@ -80,21 +88,16 @@ class KernelNorm(NormThenRelu):
 class FusedBatchNorm(KernelNorm, BatchNorm):
     """A batch norm of one client; `fuse_norms` makes it."""
 
-    def fuses(self, x: Tensor) -> bool:
-        """Whether the kernels can take these images."""
-        if not x.is_contiguous(memory_format=_CHANNELS_LAST):
-            return False
+    def kernels_for(self, x: Tensor) -> Any:
+        """The kernels, if they take these images."""
         # torch reports the error for a single value, which has no variance, and computes gradients in evaluation mode.
-        return x.numel() > self.num_features if self.training else not torch.is_grad_enabled()
+        fits = x.numel() > self.num_features if self.training else not torch.is_grad_enabled()
+        return _kernels() if fits and x.is_contiguous(memory_format=_CHANNELS_LAST) else None
 
-    def normalised(self, x: Tensor, shortcut: Tensor | None, relu: bool) -> Tensor:
-        """The normalised images plus the shortcut, if there is one, and their ReLU if asked for."""
-        if self.fuses(x):
-            return self.in_kernels(_kernels(), x, shortcut, relu)
+    def in_torch(self, x: Tensor) -> Tensor:
+        """The normalised images without kernels."""
         assert not self.training or (self.valid is None and not self.doubled)  # torch would take all images as values
-        result = BatchNorm.forward(self, x)
-        result = result if shortcut is None else result + shortcut
-        return functional.relu(result, inplace=True) if relu else result
+        return BatchNorm.forward(self, x)
 
 
 def fuse_norms(model: nn.Module) -> None:

@@ -123,7 +123,10 @@ class FusionEngine(LocalEngine):
                 waiting = waiting[len(together) :]
                 self.count.add(len(together))
                 continue
-            self._halve()  # out of the handler, because the error holds on to memory
+            self.together //= 2  # out of the handler, because the error holds on to memory
+            self.fused = None  # free its memory before a new one is made
+            free_memory()
+            log.warning("out of memory; continuing with %d clients at once", self.together)
         replies.sort(key=lambda reply: reply.client)
         return replies if self.overlaps else add_up_to(time.perf_counter() - start, replies)
 
@@ -140,31 +143,21 @@ class FusionEngine(LocalEngine):
         self.fused = None
         free_memory()
 
-    def _open(self) -> FusedSGD:
-        """The training of all clients, made when it is first needed."""
+    def _train_together(self, broadcast: Arrays, clients: Sequence[int], round: int) -> list[Reply]:
+        own = self.worker
         if self.fused is None:
-            own = self.worker
             stack = Stack(own.model, self.together, self.shape, whole=own.train.weight_decay > 0)
-            if own.precision == "bf16" and self.normalise.scale.is_cuda:
+            if own.precision == "bf16" and self.overlaps:
                 stack.shorten()
             self.fused = FusedSGD(stack, own.train, self.normalise, self.capacity)
-        return self.fused
-
-    def _halve(self) -> None:
-        self.together //= 2
-        self.fused = None  # free its memory before a new one is made
-        free_memory()
-        log.warning("out of memory; continuing with %d clients at once", self.together)
-
-    def _train_together(self, broadcast: Arrays, clients: Sequence[int], round: int) -> list[Reply]:
-        fused = self._open()
+        fused = self.fused
         joint = JointTraining(clients, fused, self.training)
 
         def work(client: int, model: nn.Module) -> tuple[Reply | None, Arrays]:
             try:
                 with joint.turn:
                     space, state = JointWorkspace(model, joint), self.states.get(client, {})
-                    reply, state = self.worker.run(Task.TRAIN, client, round, broadcast, state, space)
+                    reply, state = own.run(Task.TRAIN, client, round, broadcast, state, space)
                     return reply if reply is None or self.overlaps else awaited(reply), state
             except BaseException:
                 joint.barrier.abort()  # the others must not wait for this one

@@ -12,7 +12,6 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import nullcontext
-from dataclasses import dataclass, field
 from functools import partial
 from typing import TypeVar
 
@@ -47,39 +46,32 @@ Answer = tuple[Reply | None, Arrays]
 Result = TypeVar("Result")
 
 
-@dataclass(eq=False)
 class Lane:
-    """A workspace for clients that are trained one after the other."""
+    """A workspace for clients that are trained one after the other: a copy of the model, and a stream on its device.
 
-    model: nn.Module
-    trainer: CapturedSGD
-    stream: torch.cuda.Stream | None
-    thread: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1))
-    """Each lane has its own thread: libraries create a handle in each thread, and that cannot be recorded."""
+    The first lanes get the largest clients, which determine when a round ends, so their streams have priority. Each
+    lane has its own thread: libraries create a handle in each thread, and that cannot be recorded.
+    """
 
-    @staticmethod
-    def of(worker: Worker, normalise: Normaliser, capacity: int, compiled: bool, place: int) -> Lane:
-        """A lane with a copy of the model, channels last, and a stream on its device.
-
-        The first lanes get the largest clients, which determine when a round ends, so their streams have priority.
-        """
+    def __init__(self, worker: Worker, normalise: Normaliser, capacity: int, compiled: bool, place: int) -> None:
         device, own = normalise.scale.device, copy.deepcopy(worker.model)
-        if device.type != "cuda":
-            return Lane(own, CapturedSGD(own, normalise, capacity), None)
-        own = own.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        self.model, self.thread = own, ThreadPoolExecutor(1)
+        self.stream: torch.cuda.Stream | None = None
         around: StepContext = nullcontext
         fills = False
-        if compiled:
-            compile_for(own, worker.train.batch_size)
-        elif not worker.algorithm.differentiates_twice or can_be_doubled(own):
-            fuse_norms(own)
-            if worker.algorithm.differentiates_twice:
-                double(own)
-            around = partial(shortened, own) if worker.precision == "bf16" else nullcontext
-            fills = worker.algorithm.stacks and norms_can_be_masked(own)
-        keep_list_of_tensors(own)
-        stream = torch.cuda.Stream(device, priority=min(0, place - PRIORITIES))  # type: ignore[no-untyped-call]
-        return Lane(own, CapturedSGD(own, normalise, capacity, around, fills), stream)
+        if device.type == "cuda":
+            own.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+            if compiled:
+                compile_for(own, worker.train.batch_size)
+            elif not worker.algorithm.differentiates_twice or can_be_doubled(own):
+                fuse_norms(own)
+                if worker.algorithm.differentiates_twice:
+                    double(own)
+                around = partial(shortened, own) if worker.precision == "bf16" else nullcontext
+                fills = worker.algorithm.stacks and norms_can_be_masked(own)
+            keep_list_of_tensors(own)
+            self.stream = torch.cuda.Stream(device, priority=min(0, place - PRIORITIES))  # type: ignore[no-untyped-call]
+        self.trainer = CapturedSGD(own, normalise, capacity, around, fills)
 
     def start(self, work: Callable[..., Result], *arguments: object) -> Future[Result]:
         """Run `work` in the lane's thread and on its stream."""
@@ -146,7 +138,11 @@ class LanesEngine(LocalEngine):
             done, out_of_memory = self._train_in_lanes(broadcast, left, round)
             answers.update(done)
             if out_of_memory:
-                self._halve()
+                number = len(self.lanes) // 2
+                self.lanes = []  # free their graphs and buffers before new lanes are made
+                free_memory()
+                self._open(number)
+                log.warning("out of memory; continuing with %d clients at once", number)
         if choosing:
             self._close_useless()
         self.states.update({client: state for client, (_, state) in answers.items() if state})
@@ -223,14 +219,7 @@ class LanesEngine(LocalEngine):
 
     def _open(self, lanes: int) -> None:
         for place in range(len(self.lanes), lanes):
-            self.lanes.append(Lane.of(self.worker, self.normalise, self.capacity, self.compiled, place))
-
-    def _halve(self) -> None:
-        lanes = len(self.lanes) // 2
-        self.lanes = []  # free their graphs and buffers before new lanes are made
-        free_memory()
-        self._open(lanes)
-        log.warning("out of memory; continuing with %d clients at once", lanes)
+            self.lanes.append(Lane(self.worker, self.normalise, self.capacity, self.compiled, place))
 
     def _wait_for_each_other(self) -> None:
         """Synchronise the streams: lanes start after their inputs are written, and results are read after they end."""

@@ -54,36 +54,36 @@ class Stack:
                 parent, _, last = name.rpartition(".")
                 setattr(self.model.get_submodule(parent), last, twin)
         own = model.state_dict()
-        self.kernels = {
-            f"{name}.weight": own[f"{name}.weight"].new_zeros(clients, *own[f"{name}.weight"].shape)
-            for name in self._convolutions
-        }
+        names = [f"{name}.weight" for name in self.convolutions]
+        self.kernels = {name: own[name].new_zeros(clients, *own[name].shape) for name in names}
         self.models = [self._model_of(model, client) for client in range(clients)]
 
     def _model_of(self, model: nn.Module, client: int) -> nn.Module:
         """A model with the shape of `model` and the memory of this client."""
-        memory = {name: self.kernels.get(name, tensor)[client] for name, tensor in self.model.state_dict().items()}
-        shared = {
-            id(tensor): nn.Parameter(memory[name]) if isinstance(tensor, nn.Parameter) else memory[name]
-            for name, tensor in model.state_dict(keep_vars=True).items()
-        }
+        own, shared = model.state_dict(keep_vars=True), dict[int, Tensor]()
+        for name, tensor in self.model.state_dict().items():
+            memory = self.kernels.get(name, tensor)[client]
+            shared[id(own[name])] = nn.Parameter(memory) if isinstance(own[name], nn.Parameter) else memory
         return copy.deepcopy(model, shared)
 
     def _twin(self, module: nn.Module, size: tuple[int, int], whole: bool) -> nn.Module | None:
-        if isinstance(module, nn.Conv2d):
-            return StackedConv(module, self.clients, KernelWindow.of(module, *size, whole))
-        if isinstance(module, nn.BatchNorm2d):
-            return StackedBatchNorm(module, self.clients, self.valid)
-        if isinstance(module, nn.GroupNorm):
-            return StackedGroupNorm(module, self.clients)
-        if isinstance(module, MaxPool):
-            return FastMaxPool()
-        return StackedLinear(module, self.clients) if isinstance(module, nn.Linear) else None
+        match module:
+            case nn.Conv2d():
+                return StackedConv(module, self.clients, KernelWindow.of(module, *size, whole))
+            case nn.BatchNorm2d():
+                return StackedBatchNorm(module, self.clients, self.valid)
+            case nn.GroupNorm():
+                return StackedGroupNorm(module, self.clients)
+            case MaxPool():
+                return FastMaxPool()
+            case nn.Linear():
+                return StackedLinear(module, self.clients)
+        return None
 
     def narrowed(self, clients: int) -> Stack:
         """A stack of only the first `clients` clients, in the same memory."""
         twin = copy.copy(self)
-        twin.__dict__.pop("_convolutions", None)
+        twin.__dict__.pop("convolutions", None)
         copies = (copy for _, copy in self.short_weights)
         shared = {id(tensor): tensor[:clients] for tensor in (*self.model.buffers(), self.valid, *copies)}
         shared |= {id(tensor): nn.Parameter(tensor.data[:clients]) for tensor in self.model.parameters()}
@@ -94,20 +94,20 @@ class Stack:
 
     def laid_out(self, name: str, tensor: Tensor) -> Tensor:
         """A tensor of one or many clients in the layout of the stack, which differs for weights of convolutions."""
-        layer = self._convolutions.get(name.removesuffix(".weight"))
+        layer = self.convolutions.get(name.removesuffix(".weight"))
         return tensor if layer is None or not name.endswith(".weight") else layer.laid_out(tensor)
 
     @torch.no_grad()
     def load(self) -> None:
         """Take over the weights of `models`."""
-        for name, layer in self._convolutions.items():
+        for name, layer in self.convolutions.items():
             layer.weight.copy_(layer.laid_out(self.kernels[f"{name}.weight"]))
         self.refresh_short()
 
     @torch.no_grad()
     def unload(self) -> None:
         """Give the weights back to `models`."""
-        for name, layer in self._convolutions.items():
+        for name, layer in self.convolutions.items():
             layer.put_back(self.kernels[f"{name}.weight"])
 
     def shorten(self) -> None:
@@ -115,18 +115,13 @@ class Stack:
 
         Gradients flow to the weights themselves, in their own precision.
         """
-        for layer in self._convolutions.values():
+        for layer in self.convolutions.values():
             layer.short = torch.empty_like(layer.weight, dtype=torch.bfloat16, requires_grad=False)
 
     @property
     def short_weights(self) -> list[tuple[nn.Parameter, Tensor]]:
         """The weights that have a bfloat16 copy, each with its copy."""
-        return [(layer.weight, layer.short) for layer in self.convolutions if layer.short is not None]
-
-    @property
-    def convolutions(self) -> list[StackedConv]:
-        """All convolutions."""
-        return list(self._convolutions.values())
+        return [(layer.weight, layer.short) for layer in self.convolutions.values() if layer.short is not None]
 
     @torch.no_grad()
     def refresh_short(self) -> None:
@@ -136,7 +131,8 @@ class Stack:
             copy_all(copies, weights)
 
     @cached_property
-    def _convolutions(self) -> dict[str, StackedConv]:
+    def convolutions(self) -> dict[str, StackedConv]:
+        """All convolutions by name."""
         return {name: layer for name, layer in self.model.named_modules() if isinstance(layer, StackedConv)}
 
 

@@ -11,12 +11,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from types import ModuleType
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from fedeas.data.client import Normaliser
 from fedeas.fast.fused_layers import KernelNorm
 from fedeas.gpu import branch, load_kernels
 from fedeas.models.layers import MaxPool, norm_relu
@@ -43,51 +43,32 @@ class KernelWindow:
         """The window of a convolution over feature maps of this size; `whole` keeps all of the kernel."""
         stride, padding = conv.stride, conv.padding
         sizes = (conv.kernel_size[0], height), (conv.kernel_size[1], width)
-        met = [
-            [at for at in range(kernel) if whole or _meets(at, kernel, size, stride[axis], int(padding[axis]))]
-            for axis, (kernel, size) in enumerate(sizes)
-        ]
-        rows, columns = (slice(each[0], each[-1] + 1) for each in met)
-        return KernelWindow(rows, columns, int(padding[0]) - rows.start, int(padding[1]) - columns.start)
-
-
-def _meets(at: int, kernel: int, size: int, stride: int, padding: int) -> bool:
-    outputs = (size + 2 * padding - kernel) // stride + 1
-    return any(0 <= output * stride + at - padding < size for output in range(outputs))
-
-
-class Handover:
-    """How the backward pass computes and uses the gradient of a weight.
-
-    `beside` computes it on a separate stream: only if nothing else in the pass adds to it. `update` takes it at once
-    instead of leaving it in ``weight.grad``.
-    """
-
-    beside: bool = False
-    update: Callable[[Tensor], None] | None = None
-
-    def take(self, slope: Tensor) -> Tensor | None:
-        """The gradient that torch gets, if any."""
-        if self.update is None:
-            return slope
-        self.update(slope)
-        return None
+        met = []
+        for axis, (kernel, size) in enumerate(sizes):
+            reach = (size + 2 * int(padding[axis]) - kernel) // stride[axis] * stride[axis] - int(padding[axis])
+            seen = range(-int(padding[axis]), reach + 1, stride[axis])  # where the kernel begins
+            at = [at for at in range(kernel) if whole or any(0 <= first + at < size for first in seen)]
+            met.append(slice(at[0], at[-1] + 1))
+        return KernelWindow(met[0], met[1], int(padding[0]) - met[0].start, int(padding[1]) - met[1].start)
 
 
 class StackedConv(nn.Module):
-    """A convolution for each client; in training it computes with `short`, its bfloat16 weight, if that is set."""
+    """A convolution for each client; in training it computes with `short`, its bfloat16 weight, if that is set.
+
+    `beside` computes the gradient of the weight on a separate stream: only if nothing else in the pass adds to it.
+    `update` takes the gradient at once instead of leaving it in ``weight.grad``.
+    """
 
     short: Tensor | None = None
+    beside: bool = False
+    update: Callable[[Tensor], None] | None = None
 
     def __init__(self, conv: nn.Conv2d, clients: int, window: KernelWindow) -> None:
         super().__init__()
         self.window, self.stride, self.padding = window, conv.stride[0], int(conv.padding[0])
-        self.kernel_size, self.handover = conv.kernel_size, Handover()
-        like = self.laid_out(conv.weight.detach())
-        self.weight = nn.Parameter(like.new_zeros(clients, *like.shape))
-        self.bias = (
-            None if conv.bias is None else nn.Parameter(conv.bias.detach().new_zeros(clients, conv.out_channels))
-        )
+        self.kernel_size = conv.kernel_size
+        self.weight = _stacked(self.laid_out(conv.weight), clients)
+        self.bias = None if conv.bias is None else _stacked(conv.bias, clients)
 
     def laid_out(self, kernels: Tensor) -> Tensor:
         """Kernels of one or many clients in the layout of the stack: a matrix of (row, column, channel) x output."""
@@ -113,10 +94,9 @@ class StackedConv(nn.Module):
         if kernels is None:
             result = _convolved(x, weight, self._geometry(x))
         else:
-            result = kernels.convolved(x, self.weight, weight.detach(), self._geometry(x), self.handover)
+            result = kernels.convolved(x, self.weight, weight.detach(), self._geometry(x), self)
         if self.bias is not None:
-            spread = self.bias.to(result.dtype)[:, None, :, None, None]
-            result = (_by_client(result, weight) + spread).flatten(0, 1)
+            result = (_by_client(result, weight) + _per_channel(self.bias.to(result.dtype))).flatten(0, 1)
         return result
 
     def _geometry(self, x: Tensor) -> Geometry:
@@ -149,20 +129,15 @@ class Geometry:
 
 def _convolved(x: Tensor, weight: Tensor, geometry: Geometry) -> Tensor:
     """The convolution without our kernels, in torch's functions."""
-    patches = _patches(x, geometry)
-    matrix = functional.pad(patches, (0, weight.shape[1] - patches.shape[-1]))
-    result = torch.bmm(matrix.reshape(len(weight), -1, weight.shape[1]), weight)
-    return result.view(len(x), geometry.height, geometry.width, -1).permute(0, 3, 1, 2)
-
-
-def _patches(x: Tensor, geometry: Geometry) -> Tensor:
-    """The inputs of each output, (images, outputs, rows * columns * channels)."""
     height, width, stride = geometry.height, geometry.width, geometry.stride
     bottom = (height - 1) * stride + geometry.rows - geometry.top - x.shape[2]
     right = (width - 1) * stride + geometry.columns - geometry.left - x.shape[3]
     padded = functional.pad(x, (geometry.left, right, geometry.top, bottom))
     seen = padded.unfold(2, geometry.rows, stride).unfold(3, geometry.columns, stride)
-    return seen.permute(0, 2, 3, 4, 5, 1).flatten(3).flatten(1, 2)
+    patches = seen.permute(0, 2, 3, 4, 5, 1).flatten(3)  # the inputs of each output in (row, column, channel) order
+    matrix = functional.pad(patches, (0, weight.shape[1] - patches.shape[-1]))
+    result = torch.bmm(matrix.reshape(len(weight), -1, weight.shape[1]), weight)
+    return result.view(len(x), height, width, -1).permute(0, 3, 1, 2)
 
 
 class StackedBatchNorm(KernelNorm):
@@ -177,47 +152,38 @@ class StackedBatchNorm(KernelNorm):
     def __init__(self, norm: nn.BatchNorm2d, clients: int, valid: Tensor) -> None:
         super().__init__()
         self.momentum, self.eps, self.num_features, self.valid = norm.momentum, norm.eps, norm.num_features, valid
-        self.weight, self.bias = (
-            nn.Parameter(each.detach().new_zeros(clients, norm.num_features)) for each in (norm.weight, norm.bias)
-        )
+        self.weight, self.bias = _stacked(norm.weight, clients), _stacked(norm.bias, clients)
         for name in ("running_mean", "running_var", "num_batches_tracked"):
             like = getattr(norm, name)
             self.register_buffer(name, like.new_zeros(clients, *like.shape))
         kernels = _kernels_for(valid)  # tickets are made here, since a recorded step would make them each time
         self.tickets = None if kernels is None else kernels.tickets_for(clients, norm.num_features, valid.device)
 
-    def normalised(self, x: Tensor, shortcut: Tensor | None, relu: bool) -> Tensor:
-        """The normalised images plus the shortcut, if there is one, and their ReLU if asked for."""
-        kernels = _kernels_for(x)
-        if kernels is not None and (self.training or not torch.is_grad_enabled()):
-            return self.in_kernels(kernels, x, shortcut, relu)
-        result = self._trained(x) if self.training else self._evaluated(x)
-        result = result if shortcut is None else result + shortcut
-        return functional.relu(result) if relu else result
+    def kernels_for(self, x: Tensor) -> Any:
+        """The kernels, if they take these images."""
+        return _kernels_for(x) if self.training or not torch.is_grad_enabled() else None
 
-    def _trained(self, x: Tensor) -> Tensor:
-        """Normalise by the statistics of the valid rows, and update the running statistics."""
+    def in_torch(self, x: Tensor) -> Tensor:
+        """Normalise by the statistics of the valid rows, and update the running ones; in evaluation, by these."""
+        if not self.training:
+            scale = self.weight * torch.rsqrt(self.running_var + self.eps)
+            shift = _per_channel(self.bias - self.running_mean * scale)
+            return (_by_client(x, self.weight) * _per_channel(scale) + shift).flatten(0, 1).to(x.dtype)
         assert self.momentum is not None
         images = _by_client(x, self.weight).to(self.weight.dtype)  # (K, B, C, H, W)
         rows = torch.arange(images.shape[1], device=x.device)[None, :] < self.valid[:, None]
         mask = rows[:, :, None, None, None].to(images.dtype)
         count = (self.valid * x.shape[2] * x.shape[3])[:, None].to(images.dtype)
         mean = (images * mask).sum(dim=(1, 3, 4)) / count
-        away = (images - mean[:, None, :, None, None]) * mask
+        away = (images - _per_channel(mean)) * mask
         variance = away.square().sum(dim=(1, 3, 4)) / count
         with torch.no_grad():
             self.running_mean.lerp_(mean, self.momentum)
             self.running_var.lerp_(variance * count / (count - 1), self.momentum)
             self.num_batches_tracked.add_(1)
         scale = self.weight * torch.rsqrt(variance + self.eps)
-        result = (away * scale[:, None, :, None, None] + self.bias[:, None, :, None, None]) * mask
+        result = (away * _per_channel(scale) + _per_channel(self.bias)) * mask
         return result.flatten(0, 1).to(x.dtype)
-
-    def _evaluated(self, x: Tensor) -> Tensor:
-        scale = self.weight * torch.rsqrt(self.running_var + self.eps)
-        shift = self.bias - self.running_mean * scale
-        images = _by_client(x, self.weight)
-        return (images * scale[:, None, :, None, None] + shift[:, None, :, None, None]).flatten(0, 1).to(x.dtype)
 
 
 class StackedGroupNorm(nn.Module):
@@ -226,15 +192,12 @@ class StackedGroupNorm(nn.Module):
     def __init__(self, norm: nn.GroupNorm, clients: int) -> None:
         super().__init__()
         self.groups, self.eps = norm.num_groups, norm.eps
-        self.weight, self.bias = (
-            nn.Parameter(each.detach().new_zeros(clients, norm.num_channels)) for each in (norm.weight, norm.bias)
-        )
+        self.weight, self.bias = _stacked(norm.weight, clients), _stacked(norm.bias, clients)
 
     def forward(self, x: Tensor) -> Tensor:
         """The normalised images."""
         plain = _by_client(functional.group_norm(x, self.groups, eps=self.eps), self.weight)
-        scaled = plain * self.weight[:, None, :, None, None] + self.bias[:, None, :, None, None]
-        return scaled.flatten(0, 1)
+        return (plain * _per_channel(self.weight) + _per_channel(self.bias)).flatten(0, 1)
 
 
 class StackedBlock(BasicBlock):
@@ -265,8 +228,7 @@ class StackedLinear(nn.Module):
 
     def __init__(self, linear: nn.Linear, clients: int) -> None:
         super().__init__()
-        self.weight = nn.Parameter(linear.weight.detach().new_zeros(clients, *linear.weight.shape))
-        self.bias = nn.Parameter(linear.weight.detach().new_zeros(clients, linear.out_features))
+        self.weight, self.bias = _stacked(linear.weight, clients), _stacked(linear.bias, clients)
 
     def forward(self, x: Tensor) -> Tensor:
         """The outputs, client after client."""
@@ -279,13 +241,14 @@ class StackedLinear(nn.Module):
         return result
 
 
-def normalised(images: Tensor, normalise: Normaliser, dtype: torch.dtype) -> Tensor:
-    """Normalised images in this precision, channels last."""
-    kernels = _kernels_for(images)
-    if kernels is None:
-        return normalise(images).to(dtype).contiguous(memory_format=torch.channels_last)
-    result: Tensor = kernels.normalised(images, normalise.scale, normalise.shift, dtype)
-    return result
+def _stacked(like: Tensor, clients: int) -> nn.Parameter:
+    """Zeros with the shape of one client's parameter for each client."""
+    return nn.Parameter(like.detach().new_zeros(clients, *like.shape))
+
+
+def _per_channel(values: Tensor) -> Tensor:
+    """Values of each client and channel, beside the client's images."""
+    return values[:, None, :, None, None]
 
 
 def _by_client(images: Tensor, like: Tensor) -> Tensor:

@@ -6,8 +6,7 @@ import json
 import multiprocessing
 import time
 import warnings
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from fedeas.core.arrays import cores
@@ -48,8 +47,11 @@ def compile_ahead(work: Callable[[], object], *more: Callable[[], object]) -> No
         return
     try:
         kernels = _left_out_of(work)
-        if len(kernels) > 1 and not _is_on_disk(next(iter(kernels.values()))):
-            _compile_together(list((kernels | _left_out_of(*more)).values()))
+        if len(kernels) > 1:
+            start = time.perf_counter()
+            next(iter(kernels.values())).compile()
+            if time.perf_counter() - start >= ON_DISK:
+                _compile_together(list((kernels | _left_out_of(*more)).values()))
     except Exception as error:  # nothing is lost: they are compiled when they are first launched
         log.info("kernels are compiled one by one: %s", error)
 
@@ -68,28 +70,15 @@ def _left_out_of(*works: Callable[[], object]) -> dict[object, Kernel]:
         found[fn.name, compile["key"]] = Kernel(source, target, options)
         return True
 
-    with _hook(leave_out):
+    # Triton asks this hook before it compiles; if the answer is yes, it neither compiles nor launches.
+    runtime = triton.knobs.runtime
+    before, runtime.jit_cache_hook = runtime.jit_cache_hook, leave_out
+    try:
         for work in works:
             work()
-    return found
-
-
-@contextmanager
-def _hook(hook: Callable[..., bool]) -> Iterator[None]:
-    """Let Triton ask `hook` before it compiles; if the answer is yes, it neither compiles nor launches."""
-    runtime = triton.knobs.runtime
-    before, runtime.jit_cache_hook = runtime.jit_cache_hook, hook
-    try:
-        yield
     finally:
         runtime.jit_cache_hook = before
-
-
-def _is_on_disk(kernel: Kernel) -> bool:
-    """Compile a kernel; whether it was on disk before."""
-    start = time.perf_counter()
-    kernel.compile()
-    return time.perf_counter() - start < ON_DISK
+    return found
 
 
 def _compile_together(kernels: Sequence[Kernel]) -> None:
@@ -98,18 +87,14 @@ def _compile_together(kernels: Sequence[Kernel]) -> None:
         # Python warns about forks of processes with threads. The children only compile; they use no GPU or thread.
         warnings.simplefilter("ignore", DeprecationWarning)
         fork = multiprocessing.get_context("fork")
-        with fork.Pool(min(cores(), len(kernels)), _take_over, (kernels,)) as pool:
+        _to_compile[:] = kernels  # the children inherit it
+        with fork.Pool(min(cores(), len(kernels))) as pool:
             pool.map_async(_compile_number, range(len(kernels)), chunksize=1).get(PATIENCE)
     log.debug("compiled %d kernels in %.1f s", len(kernels), time.perf_counter() - start)
 
 
-_of_this_process: Sequence[Kernel] = ()
-
-
-def _take_over(kernels: Sequence[Kernel]) -> None:
-    global _of_this_process
-    _of_this_process = kernels
+_to_compile: list[Kernel] = []
 
 
 def _compile_number(number: int) -> None:
-    _of_this_process[number].compile()
+    _to_compile[number].compile()

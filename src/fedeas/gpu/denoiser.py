@@ -12,7 +12,7 @@ convolutions and large matrix products; our kernels do the rest, with biases and
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -48,28 +48,38 @@ class FusedNetwork:
         self.conv_out = _padded_outputs(network.conv_out)
         self.norm_out = _Norm(network.conv_norm_out)
         spans = _Spans()
-        self.down = [_Down(block, spans) for block in network.down_blocks]
-        self.middle = _Middle(network.mid_block, spans)
-        self.up = [_Up(block, spans) for block in network.up_blocks]
+        self.down = [
+            (_layers(block, spans), block.downsamplers[0].conv if block.downsamplers else None)
+            for block in network.down_blocks
+        ]
+        self.middle = _layers(network.mid_block, spans)
+        self.up: list[tuple[_Layers, Callable[[Tensor], Tensor]]] = [
+            (_layers(block, spans), _Double(block.upsamplers[0].conv) if block.upsamplers else _same)
+            for block in network.up_blocks
+        ]
         self.shift_weight, self.shift_bias = torch.cat(spans.weights), torch.cat(spans.biases)
 
     def __call__(self, sample: Tensor, timestep: Tensor, class_labels: Tensor) -> UNet2DOutput:
         """The network's prediction."""
-        shifts = self._shifts(timestep, class_labels)
+        # the shifts of the second norms of all blocks, side by side
+        known = self.network.time_proj(timestep).to(self.shift_weight.dtype)
+        known = self.network.time_embedding(known) + self.network.class_embedding(class_labels)
+        shifts = functional.linear(functional.silu(known), self.shift_weight, self.shift_bias)
         skips = [functional.conv2d(_with_ones(sample), self.conv_in, padding=1)]
-        for down in self.down:
-            skips.extend(down(skips[-1], shifts))
-        x = self.middle(skips[-1], shifts)
-        for up in self.up:
-            x = up(x, skips, shifts)
+        for layers, shrink in self.down:
+            for residual, attention in layers:
+                skips.append(attention(residual(skips[-1], shifts)))
+            if shrink is not None:
+                skips.append(shrink(skips[-1]))
+        x = skips[-1]
+        for residual, attention in self.middle:
+            x = attention(residual(x, shifts))
+        for layers, double in self.up:
+            for residual, attention in layers:
+                x = attention(residual(x, shifts, skips.pop()))
+            x = double(x)
         x = functional.conv2d(self.norm_out(x), self.conv_out, padding=1)
         return UNet2DOutput(sample=x[:, : sample.shape[1]] + self.network.conv_out.bias[:, None, None])
-
-    def _shifts(self, timestep: Tensor, classes: Tensor) -> Tensor:
-        """The shifts of the second norms of all blocks, side by side."""
-        known = self.network.time_proj(timestep).to(self.shift_weight.dtype)
-        known = self.network.time_embedding(known) + self.network.class_embedding(classes)
-        return functional.linear(functional.silu(known), self.shift_weight, self.shift_bias)
 
 
 class _Spans:
@@ -140,65 +150,30 @@ class _Attention:
         self.out: Any = attention.to_out[0]
 
     def __call__(self, x: Tensor) -> Tensor:
+        kernels: Any = _kernels()
         tokens = self.norm(x).permute(0, 2, 3, 1).flatten(1, 2)
-        mixed = self._mixed(functional.linear(tokens, self.weight, self.bias))
+        qkv = functional.linear(tokens, self.weight, self.bias)
+        if qkv.shape[1] <= kernels.MOST_TOKENS:
+            mixed: Tensor = kernels.attention(qkv, self.head)
+        else:
+            heads = qkv.view(*qkv.shape[:2], 3, -1, self.head).permute(2, 0, 3, 1, 4)
+            mixed = functional.scaled_dot_product_attention(*heads).transpose(1, 2).flatten(2)
         mixed = mixed.view(len(x), *x.shape[2:], -1).permute(0, 3, 1, 2)
-        result: Tensor = _kernels().project(mixed, self.out.weight, self.out.bias, x)
+        result: Tensor = kernels.project(mixed, self.out.weight, self.out.bias, x)
         return result
 
-    def _mixed(self, qkv: Tensor) -> Tensor:
-        kernels: Any = _kernels()
-        if qkv.shape[1] <= kernels.MOST_TOKENS:
-            result: Tensor = kernels.attention(qkv, self.head)
-            return result
-        heads = qkv.view(*qkv.shape[:2], 3, -1, self.head).permute(2, 0, 3, 1, 4)
-        return functional.scaled_dot_product_attention(*heads).transpose(1, 2).flatten(2)
+
+def _same(x: Tensor) -> Tensor:
+    return x
 
 
-class _Down:
-    """Residual blocks, with attention or without, and half the resolution at the end, except for the last."""
-
-    def __init__(self, block: Any, spans: _Spans) -> None:
-        self.residuals = [_Residual(each, spans) for each in block.resnets]
-        self.attentions = [_Attention(each) for each in getattr(block, "attentions", ())]
-        self.shrink: Any = block.downsamplers[0].conv if block.downsamplers else None
-
-    def __call__(self, x: Tensor, shifts: Tensor) -> Iterator[Tensor]:
-        """The outputs of the block, one after the other."""
-        for number, residual in enumerate(self.residuals):
-            x = residual(x, shifts)
-            yield (x := self.attentions[number](x) if self.attentions else x)
-        if self.shrink is not None:
-            yield self.shrink(x)
+_Layers = list[tuple[_Residual, Callable[[Tensor], Tensor]]]
 
 
-class _Middle:
-    """Residual blocks with attention between them."""
-
-    def __init__(self, block: Any, spans: _Spans) -> None:
-        self.residuals = [_Residual(each, spans) for each in block.resnets]
-        self.attentions = [_Attention(each) for each in block.attentions]
-
-    def __call__(self, x: Tensor, shifts: Tensor) -> Tensor:
-        x = self.residuals[0](x, shifts)
-        for attention, residual in zip(self.attentions, self.residuals[1:], strict=True):
-            x = residual(attention(x), shifts)
-        return x
-
-
-class _Up:
-    """Residual blocks that read the skip connections, and twice the resolution at the end, except for the last."""
-
-    def __init__(self, block: Any, spans: _Spans) -> None:
-        self.residuals = [_Residual(each, spans) for each in block.resnets]
-        self.attentions = [_Attention(each) for each in getattr(block, "attentions", ())]
-        self.double = _Double(block.upsamplers[0].conv) if block.upsamplers else None
-
-    def __call__(self, x: Tensor, skips: list[Tensor], shifts: Tensor) -> Tensor:
-        for number, residual in enumerate(self.residuals):
-            x = residual(x, shifts, skips.pop())
-            x = self.attentions[number](x) if self.attentions else x
-        return x if self.double is None else self.double(x)
+def _layers(block: Any, spans: _Spans) -> _Layers:
+    """The residual blocks of a block, each with the attention that follows it, if there is one."""
+    attentions = map(_Attention, getattr(block, "attentions", None) or ())
+    return [(_Residual(each, spans), next(attentions, _same)) for each in block.resnets]
 
 
 class _Double:

@@ -15,6 +15,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from fedeas.gpu.tile_kernels import cells, pixel_at, read, write
+
 HEAD_TILE = 16
 """The fewest channels that a matrix product in Triton supports."""
 
@@ -38,53 +40,30 @@ COPY_ROWS = 64
 
 
 def group_norm(
-    x: Tensor,
-    weight: Tensor,
-    bias: Tensor,
-    groups: int,
-    eps: float,
-    *,
-    shift: Tensor,
-    other: Tensor | None = None,
-    silu: bool = True,
-) -> Tensor:
-    """SiLU(group_norm(cat(x, other) + shift)).
-
-    Args:
-        x: images, channels last.
-        weight: of each channel.
-        bias: of each channel.
-        groups: of channels.
-        eps: added to the variance.
-        shift: (images, channels), added to every pixel before the norm.
-        other: more channels of the same images.
-        silu: whether to apply SiLU.
-    """
+    x: Tensor, weight: Tensor, bias: Tensor, groups: int, eps: float, *,
+    shift: Tensor, other: Tensor | None = None, silu: bool = True,
+) -> Tensor:  # fmt: skip
+    """SiLU(group_norm(cat(x, other) + shift)) for images, channels last; `shift` is (images, channels)."""
     images, first, height, width = x.shape
     second, pixels = 0 if other is None else other.shape[1], height * width
     per_group = (first + second) // groups
     most = max(1, NORM_LANES // per_group)
     taken = per_group * max(count for count in range(1, most + 1) if groups % count == 0)
     kept = pixels <= NORM_KEPT
-    out = _images(x, first + second)
+    out = _images(x, first + second, height, width)
     _group_norm[((first + second) // taken, images)](
-        x, x if other is None else other, shift, weight, bias, out,
+        x, other, shift, weight, bias, out,
         first, second, per_group, shift.stride(0), eps,
-        pixels, taken, _power_of_2(taken), _power_of_2(pixels) if kept else NORM_ROWS, kept, other is not None, silu,
+        pixels, taken, _power_of_2(taken), _power_of_2(pixels) if kept else NORM_ROWS, silu,
         num_warps=NORM_WARPS,
     )  # fmt: skip
     return out
 
 
 def attention(qkv: Tensor, head: int) -> Tensor:
-    """Self-attention with heads of `head` channels.
+    """Self-attention with heads of fewer than `HEAD_TILE` channels, for at most `MOST_TOKENS` tokens.
 
-    Args:
-        qkv: (images, tokens, 3 x channels): queries, keys and values side by side; at most `MOST_TOKENS` tokens.
-        head: channels of a head, fewer than `HEAD_TILE`.
-
-    Returns:
-        (images, tokens, channels)
+    `qkv` has queries, keys and values side by side, (images, tokens, 3 x channels).
     """
     images, tokens, triple = qkv.shape
     channels, keys = triple // 3, max(16, _power_of_2(tokens))
@@ -97,20 +76,12 @@ def attention(qkv: Tensor, head: int) -> Tensor:
 
 
 def project(x: Tensor, weight: Tensor, bias: Tensor, add: Tensor, other: Tensor | None = None) -> Tensor:
-    """Add + cat(x, other) @ weight.T + bias for every pixel, written over `add`.
-
-    Args:
-        x: images, channels last.
-        weight: (channels of the result, channels of x and other).
-        bias: of each channel of the result.
-        add: images, channels last.
-        other: more channels of the same images.
-    """
+    """Add + cat(x, other) @ weight.T + bias for every pixel of images, channels last; written over `add`."""
     first, second, columns = x.shape[1], 0 if other is None else other.shape[1], add.shape[1]
     rows = x.numel() // first
     lanes = min(PROJECT_LANES, max(16, _power_of_2(columns)))
     _project[(triton.cdiv(columns, lanes) * triton.cdiv(rows, PROJECT_ROWS),)](
-        x, x if other is None else other, weight, bias, add,
+        x, other, weight, bias, add,
         rows, columns, first, second, PROJECT_ROWS, lanes, PROJECT_DEPTH, num_warps=PROJECT_WARPS,
     )  # fmt: skip
     return add
@@ -127,16 +98,11 @@ def add_to(x: Tensor, bias: Tensor, add: Tensor) -> Tensor:
 def interleave(x: Tensor, bias: Tensor) -> Tensor:
     """Assemble images of twice the size from the four quarters of their pixels, and add a bias.
 
-    Args:
-        x: (images, 4 x channels, height + 1, width + 1), channels last. Channels of quarter (i, j) hold result pixel
-            (2 y + i, 2 x + j) at (y + i, x + j).
-        bias: of each channel.
+    `x` is (images, 4 x channels, height + 1, width + 1), channels last. Channels of quarter (i, j) hold result pixel
+    (2 y + i, 2 x + j) at (y + i, x + j).
     """
-    images, fourfold, height, width = x.shape
-    columns, height, width = fourfold // 4, height - 1, width - 1
-    out = torch.empty(
-        (images, columns, 2 * height, 2 * width), dtype=x.dtype, device=x.device, memory_format=torch.channels_last
-    )
+    columns, height, width = x.shape[1] // 4, x.shape[2] - 1, x.shape[3] - 1
+    out = _images(x, columns, 2 * height, 2 * width)
     rows, lanes = out.numel() // columns, _lanes(columns)
     _interleave[(triton.cdiv(columns, lanes) * triton.cdiv(rows, COPY_ROWS),)](
         x, bias, out, rows, height, width, columns, COPY_ROWS, lanes
@@ -144,10 +110,9 @@ def interleave(x: Tensor, bias: Tensor) -> Tensor:
     return out
 
 
-def _images(like: Tensor, channels: int) -> Tensor:
-    images, _, height, width = like.shape
-    shape = images, channels, height, width
-    return torch.empty(shape, dtype=like.dtype, device=like.device, memory_format=torch.channels_last)
+def _images(like: Tensor, *shape: int) -> Tensor:
+    """As many images as there are, with other channels, height and width."""
+    return torch.empty((len(like), *shape), dtype=like.dtype, device=like.device, memory_format=torch.channels_last)
 
 
 def _lanes(columns: int) -> int:
@@ -163,50 +128,53 @@ def _power_of_2(number: int) -> int:
 @triton.jit
 def _group_norm(
     x, other, shift, weight, bias, out, first, second, group, shift_stride, eps,
-    PIXELS: tl.constexpr, WIDTH: tl.constexpr, LANES: tl.constexpr, ROWS: tl.constexpr,
-    KEPT: tl.constexpr, BOTH: tl.constexpr, SILU: tl.constexpr,
+    PIXELS: tl.constexpr, WIDTH: tl.constexpr, LANES: tl.constexpr, ROWS: tl.constexpr, SILU: tl.constexpr,
 ):  # fmt: skip
-    """Some groups of one image."""
+    """Some groups of one image; if all its pixels are read at once, they are kept."""
     image, lane, row = tl.program_id(1).to(tl.int64), tl.arange(0, LANES), tl.arange(0, ROWS)
     column, inside = tl.program_id(0) * WIDTH + lane, lane < WIDTH
-    x, other, out = x + image * PIXELS * first, other + image * PIXELS * second, out + image * PIXELS * (first + second)
+    x, out = x + image * PIXELS * first, out + image * PIXELS * (first + second)
+    if other is not None:
+        other += image * PIXELS * second
     # Sums of squared distances to a pixel stay accurate if the mean is far from zero.
-    pivot = tl.sum(_read(x, other, tl.arange(0, 1), column, inside, first, second, PIXELS, BOTH).to(tl.float32), 0)
-    value = _read(x, other, row, column, inside, first, second, PIXELS, BOTH)
+    pivot = tl.sum(_read_both(x, other, tl.arange(0, 1), column, inside, first, second, PIXELS).to(tl.float32), 0)
+    value = _read_both(x, other, row, column, inside, first, second, PIXELS)
     totals = _distance(value, pivot, row, PIXELS)
     squares = totals * totals
-    if not KEPT:
-        for start in range(ROWS, PIXELS, ROWS):
-            piece = _read(x, other, start + row, column, inside, first, second, PIXELS, BOTH)
-            away = _distance(piece, pivot, start + row, PIXELS)
-            totals += away
-            squares += away * away
+    for start in range(ROWS, PIXELS, ROWS):
+        piece = _read_both(x, other, start + row, column, inside, first, second, PIXELS)
+        away = _distance(piece, pivot, start + row, PIXELS)
+        totals += away
+        squares += away * away
     total, square = tl.sum(totals, 0), tl.sum(squares, 0)
-    offset = tl.load(shift + image * shift_stride + column, inside, 0.0).to(tl.float32)
+    offset = read(shift + image * shift_stride, column, inside)
     mean = pivot + total / PIXELS + offset
     centre = _over_group(mean, lane, group) / group
     gap = tl.where(inside, mean - centre, 0.0)
     spread = _over_group(square - total * total / PIXELS + PIXELS * gap * gap, lane, group)
-    scale = tl.rsqrt(spread / (group * PIXELS) + eps) * tl.load(weight + column, inside, 0.0).to(tl.float32)
-    base = tl.load(bias + column, inside, 0.0).to(tl.float32) + (offset - centre) * scale
-    if KEPT:
-        _write(out, value, scale, base, row, column, inside, first + second, PIXELS, SILU)
-    else:
-        for start in range(0, PIXELS, ROWS):
-            piece = _read(x, other, start + row, column, inside, first, second, PIXELS, BOTH)
-            _write(out, piece, scale, base, start + row, column, inside, first + second, PIXELS, SILU)
+    scale = tl.rsqrt(spread / (group * PIXELS) + eps) * read(weight, column, inside)
+    base = read(bias, column, inside) + (offset - centre) * scale
+    for start in range(0, PIXELS, ROWS):
+        piece = value
+        if ROWS < PIXELS:
+            piece = _read_both(x, other, start + row, column, inside, first, second, PIXELS)
+        result = piece.to(tl.float32) * scale[None, :] + base[None, :]
+        if SILU:
+            result = result / (1 + tl.exp(-result))
+        place = (start + row)[:, None] * (first + second) + column[None, :]
+        write(out, place, result, (start + row < PIXELS)[:, None] & inside[None, :])
 
 
 @triton.jit
-def _read(x, other, row, column, inside, first, second, PIXELS: tl.constexpr, BOTH: tl.constexpr):
+def _read_both(x, other, row, column, inside, first, second, PIXELS: tl.constexpr):
     """Rows of x, and of the other images beside it."""
     there = (row < PIXELS)[:, None] & inside[None, :]
-    if BOTH:
+    if other is None:
+        value = tl.load(x + row[:, None] * first + column[None, :], there, 0.0)
+    else:
         value = tl.load(x + row[:, None] * first + column[None, :], there & (column < first)[None, :], 0.0)
         place = row[:, None] * second + (column - first)[None, :]
         value += tl.load(other + place, there & (column >= first)[None, :], 0.0)
-    else:
-        value = tl.load(x + row[:, None] * first + column[None, :], there, 0.0)
     return value
 
 
@@ -220,15 +188,6 @@ def _over_group(value, lane, group):
     """The sum over its group, for each channel."""
     same = (lane // group)[:, None] == (lane // group)[None, :]
     return tl.sum(tl.where(same, value[None, :], 0.0), 1)
-
-
-@triton.jit
-def _write(out, value, scale, base, row, column, inside, columns, PIXELS: tl.constexpr, SILU: tl.constexpr):
-    result = value.to(tl.float32) * scale[None, :] + base[None, :]
-    if SILU:
-        result = result / (1 + tl.exp(-result))
-    place, there = row[:, None] * columns + column[None, :], (row < PIXELS)[:, None] & inside[None, :]
-    tl.store(out + place, result.to(out.dtype.element_ty), there)
 
 
 @triton.jit
@@ -257,11 +216,13 @@ def _attention(
 
 
 @triton.jit
-def _place(columns, ROWS: tl.constexpr, LANES: tl.constexpr):
-    """The rows and columns of a program; those of the same rows follow each other, so that they share the cache."""
+def _place(rows, columns, ROWS: tl.constexpr, LANES: tl.constexpr):
+    """The cells of a program; programs of the same rows follow each other, so that they share the cache."""
     beside = tl.cdiv(columns, LANES)
     row = tl.program_id(0) // beside * ROWS + tl.arange(0, ROWS)
-    return row, tl.program_id(0) % beside * LANES + tl.arange(0, LANES)
+    column = tl.program_id(0) % beside * LANES + tl.arange(0, LANES)
+    place, there = cells(row, column, rows, columns)
+    return row, column, place, there
 
 
 @triton.jit
@@ -269,16 +230,14 @@ def _project(
     x, other, weight, bias, add, rows, columns, FIRST: tl.constexpr, SECOND: tl.constexpr,
     ROWS: tl.constexpr, LANES: tl.constexpr, DEPTH: tl.constexpr,
 ):  # fmt: skip
-    row, column = _place(columns, ROWS, LANES)
+    row, column, place, there = _place(rows, columns, ROWS, LANES)
     total = tl.zeros((ROWS, LANES), tl.float32)
     total = _product(total, x, weight, row, column, rows, columns, FIRST, FIRST + SECOND, DEPTH)
-    if SECOND:
+    if other is not None:
         total = _product(total, other, weight + FIRST, row, column, rows, columns, SECOND, FIRST + SECOND, DEPTH)
-    inside = column < columns
-    place, there = row.to(tl.int64)[:, None] * columns + column[None, :], (row < rows)[:, None] & inside[None, :]
-    total += tl.load(bias + column, inside, 0.0).to(tl.float32)[None, :]
-    total += tl.load(add + place, there, 0.0).to(tl.float32)
-    tl.store(add + place, total.to(add.dtype.element_ty), there)
+    total += read(bias, column, column < columns)[None, :]
+    total += read(add, place, there)
+    write(add, place, total, there)
 
 
 @triton.jit
@@ -288,33 +247,28 @@ def _product(
     """Total + x @ weight.T; rows of the full weight matrix are `STRIDE` long."""
     for start in range(0, INPUTS, DEPTH):
         inner = start + tl.arange(0, DEPTH)
-        known = inner < INPUTS
-        place = row.to(tl.int64)[:, None] * INPUTS + inner[None, :]
-        left = tl.load(x + place, (row < rows)[:, None] & known[None, :], 0.0)
+        place, there = cells(row, inner, rows, INPUTS)
+        left = tl.load(x + place, there, 0.0)
         place = column[None, :] * STRIDE + inner[:, None]
-        right = tl.load(weight + place, known[:, None] & (column < columns)[None, :], 0.0)
+        right = tl.load(weight + place, (inner < INPUTS)[:, None] & (column < columns)[None, :], 0.0)
         total = tl.dot(left, right, total, input_precision="ieee")
     return total
 
 
 @triton.jit
 def _add(x, bias, add, rows, columns, ROWS: tl.constexpr, LANES: tl.constexpr):
-    row, column = _place(columns, ROWS, LANES)
-    inside = column < columns
-    place, there = row.to(tl.int64)[:, None] * columns + column[None, :], (row < rows)[:, None] & inside[None, :]
-    value = tl.load(x + place, there, 0.0).to(tl.float32) + tl.load(add + place, there, 0.0).to(tl.float32)
-    value += tl.load(bias + column, inside, 0.0).to(tl.float32)[None, :]
-    tl.store(x + place, value.to(x.dtype.element_ty), there)
+    _, column, place, there = _place(rows, columns, ROWS, LANES)
+    value = read(x, place, there) + read(add, place, there)
+    value += read(bias, column, column < columns)[None, :]
+    write(x, place, value, there)
 
 
 @triton.jit
 def _interleave(x, bias, out, rows, height, width, columns, ROWS: tl.constexpr, LANES: tl.constexpr):
-    row, column = _place(columns, ROWS, LANES)
-    inside = column < columns
-    there = (row < rows)[:, None] & inside[None, :]
-    across, down, image = row % (2 * width), row // (2 * width) % (2 * height), row // (4 * width * height)
+    row, column, target, there = _place(rows, columns, ROWS, LANES)
+    image, down, across = pixel_at(row, 2 * height, 2 * width)
     i, j = down % 2, across % 2
     pixel = (image.to(tl.int64) * (height + 1) + down // 2 + i) * (width + 1) + across // 2 + j
     place = (pixel * 4 + 2 * i + j)[:, None] * columns + column[None, :]
-    value = tl.load(x + place, there, 0.0).to(tl.float32) + tl.load(bias + column, inside, 0.0).to(tl.float32)[None, :]
-    tl.store(out + row.to(tl.int64)[:, None] * columns + column[None, :], value.to(out.dtype.element_ty), there)
+    value = read(x, place, there) + read(bias, column, column < columns)[None, :]
+    write(out, target, value, there)

@@ -6,12 +6,15 @@ It is small, and torch spreads it over many kernels. Here it has one for the res
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
+
+from fedeas.gpu.tile_kernels import read, write
 
 LEAST = 16
 """Triton multiplies matrices of at least this many rows and columns."""
@@ -29,23 +32,12 @@ def fits(rows: int, outputs: Tensor) -> bool:
     return small and outputs.dtype in (torch.float32, torch.bfloat16)
 
 
-def linear(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    """A linear layer for each client, in the precision of x; gradients have the precision of the weights.
-
-    Args:
-        x: (clients, rows, features).
-        weight: (clients, outputs, features).
-        bias: (clients, outputs).
-    """
-    result: Tensor = _Linear.apply(x.contiguous(), weight, bias)  # type: ignore[no-untyped-call]
-    return result
-
-
 class _Linear(torch.autograd.Function):
     """First derivative only."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        x = x.contiguous()
         clients, rows, features = x.shape
         outputs = weight.shape[1]
         result = x.new_empty((clients, rows, outputs))
@@ -69,6 +61,13 @@ class _Linear(torch.autograd.Function):
         return of_x, of_weight, of_bias
 
 
+linear: Callable[..., Tensor] = _Linear.apply
+"""A linear layer for each client, in the precision of x; gradients have the precision of the weights.
+
+`x` is (clients, rows, features), `weight` (clients, outputs, features), `bias` (clients, outputs).
+"""
+
+
 def _padded(size: int) -> int:
     return max(LEAST, int(triton.next_power_of_2(size)))
 
@@ -88,9 +87,9 @@ def _outputs(
         seen = tl.load(source + feature[None, :], there & (feature < WIDTH)[None, :], 0.0)
         its = tl.load(kernel + feature[:, None], known[None, :] & (feature < WIDTH)[:, None], 0.0)
         total = tl.dot(seen, its.to(seen.dtype), total, input_precision="ieee")
-    total += tl.load(bias + client * outputs + output, known, 0.0).to(tl.float32)[None, :]
+    total += read(bias, client * outputs + output, known)[None, :]
     place = (client * rows + row)[:, None] * outputs + output[None, :]
-    tl.store(out + place, total.to(out.dtype.element_ty), there & known[None, :])
+    write(out, place, total, there & known[None, :])
 
 
 @triton.jit(do_not_specialize=["rows"])
@@ -106,10 +105,7 @@ def _output_slopes(
     kernel = (client * outputs + output)[:, None] * features + feature[None, :]
     seen = tl.load(x + place, there & asked, 0.0)
     its = tl.load(weight + kernel, known[:, None] & asked, 0.0)
-    result = tl.dot(steep, its.to(steep.dtype), input_precision="ieee")
-    tl.store(of_x + place, result.to(of_x.dtype.element_ty), there & asked)
-    result = tl.dot(tl.trans(steep), seen, input_precision="ieee")
-    tl.store(of_weight + kernel, result.to(of_weight.dtype.element_ty), known[:, None] & asked)
+    write(of_x, place, tl.dot(steep, its.to(steep.dtype), input_precision="ieee"), there & asked)
+    write(of_weight, kernel, tl.dot(tl.trans(steep), seen, input_precision="ieee"), known[:, None] & asked)
     if tl.program_id(0) == 0:
-        total = tl.sum(steep.to(tl.float32), 0)
-        tl.store(of_bias + client * outputs + output, total.to(of_bias.dtype.element_ty), known)
+        write(of_bias, client * outputs + output, tl.sum(steep.to(tl.float32), 0), known)

@@ -30,27 +30,26 @@ def waking(device: torch.device) -> Iterator[None]:
     if device.type != "cuda":
         yield
         return
-    beside = threading.Thread(target=_wake, args=(device,))
+
+    def wake() -> None:  # uses cuBLAS, cuDNN and Triton once; the last one reads all its own files first
+        # An error, such as a lack of memory, meets the first step again, which reports it. Triton launches on the
+        # current device of the thread, wherever the tensors are.
+        with suppress(Exception), torch.cuda.device(device):
+            rows = torch.ones(64, 64, device=device, dtype=torch.bfloat16)
+            torch.mm(rows, rows)
+            images = torch.ones(8, 8, 8, 8, device=device, dtype=torch.bfloat16).to(memory_format=torch.channels_last)
+            functional.conv2d(images, images)
+            kernels = load_kernels("norm_kernels")
+            if kernels is not None:
+                weight = torch.ones(8, device=device)
+                kernels.evaluated(images, weight, weight, weight, weight, 1e-5)
+
+    beside = threading.Thread(target=wake)
     beside.start()
     try:
         yield
     finally:
         beside.join()  # nothing may be loaded while steps are recorded
-
-
-def _wake(device: torch.device) -> None:
-    """Use cuBLAS, cuDNN and Triton once; the last one reads all its own files first."""
-    # An error, such as a lack of memory, meets the first step again, which reports it. Triton launches on the current
-    # device of the thread, wherever the tensors are.
-    with suppress(Exception), torch.cuda.device(device):
-        rows = torch.ones(64, 64, device=device, dtype=torch.bfloat16)
-        torch.mm(rows, rows)
-        images = torch.ones(8, 8, 8, 8, device=device, dtype=torch.bfloat16).to(memory_format=torch.channels_last)
-        functional.conv2d(images, images)
-        kernels = load_kernels("norm_kernels")
-        if kernels is not None:
-            weight = torch.ones(8, device=device)
-            kernels.evaluated(images, weight, weight, weight, weight, 1e-5)
 
 
 def values_of(tensor: Tensor) -> Callable[[], list[float]]:

@@ -13,13 +13,15 @@ results and gradients are zero.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
 from typing import Any
 
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
+
+from fedeas.gpu.tile_kernels import cells, is_last, read, read_parts, tile, write
 
 ROWS = 64
 """Pixels that a program reads at once."""
@@ -47,50 +49,13 @@ HELD = 256
 WITHOUT_VARIANTS = ["rows", "part", "parts", "pixels"]  # one compilation for all batch sizes
 
 
-def norm(
-    x: Tensor,
-    weight: Tensor,
-    bias: Tensor,
-    running: tuple[Tensor, Tensor, Tensor],
-    momentum: float,
-    eps: float,
-    tickets: Tensor,
-    shortcut: Tensor | None = None,
-    relu: bool = False,
-    valid: Tensor | None = None,
-) -> Tensor:
-    """Batch norm with the batch's own statistics; updates the `running` mean, variance and count of batches.
-
-    Args:
-        x: images, channels last.
-        weight: of each channel, or of each client and channel.
-        bias: likewise.
-        running: running mean, variance and count of batches, changed in place.
-        momentum: weight of this batch in the running statistics.
-        eps: added to the variance.
-        tickets: zeros from `tickets_for`, with which the programs count; they are zero again afterwards. Concurrent
-            calls need separate tickets.
-        shortcut: added to the result.
-        relu: whether negative results become zero.
-        valid: number of valid images of each client; all are valid if None.
-    """
-    result: Tensor = _Norm.apply(  # type: ignore[no-untyped-call]
-        x, weight, bias, running, momentum, eps, tickets, shortcut, relu, valid
-    )
-    return result
-
-
 def evaluated(
     x: Tensor, weight: Tensor, bias: Tensor, mean: Tensor, variance: Tensor, eps: float,
     shortcut: Tensor | None = None, relu: bool = False,
 ) -> Tensor:  # fmt: skip
     """Batch norm with given statistics, without gradients."""
-    grid, result = Grid.of(x, weight), torch.empty_like(x)
-    other = x if shortcut is None else shortcut
-    _result[grid.tiles](
-        x, other, result, mean, (variance + eps).rsqrt(), weight, bias, x,
-        grid.rows, grid.columns, grid.pixels, shortcut is not None, relu, False, ROWS, grid.width,
-    )  # fmt: skip
+    grid, result, known = Grid(x, weight), torch.empty_like(x), (mean, (variance + eps).rsqrt(), weight, bias)
+    _result[grid.tiles](x, shortcut, result, known, None, *grid.size, relu, *grid.tile)
     return result
 
 
@@ -103,334 +68,307 @@ class _Norm(torch.autograd.Function):
     """First derivative only."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, running: Any, momentum: float, eps: float,
-                tickets: Tensor, shortcut: Tensor | None, relu: bool, valid: Tensor | None) -> Tensor:  # fmt: skip
-        grid, result = Grid.of(x, weight), torch.empty_like(x)
-        mean, inverse = x.new_empty((2, grid.clients, grid.columns), dtype=torch.float32)
-        masked, counts = valid is not None, x if valid is None else valid
-        other = x if shortcut is None else shortcut
-        if grid.rows <= FEW:
+    def forward(
+        ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, running: tuple[Tensor, ...], momentum: float, eps: float,
+        tickets: Tensor, shortcut: Tensor | None, relu: bool, valid: Tensor | None,
+    ) -> Tensor:  # fmt: skip
+        grid, result = Grid(x, weight), torch.empty_like(x)
+        known = *grid.memory(x, 2), weight, bias
+        if grid.is_small:
             _result_of_few[grid.few](
-                x, other, result, mean, inverse, weight, bias, *running, counts,
-                grid.rows, grid.columns, grid.pixels, momentum, eps,
-                shortcut is not None, relu, masked, grid.few_rows, FEW_COLUMNS, num_warps=grid.few_warps,
+                x, shortcut, result, known, running, valid, *grid.size, momentum, eps, relu, *grid.held,
+                num_warps=grid.warps,
             )  # fmt: skip
         else:
             _statistics[grid.sums](
-                x, *grid.sheets(x), tickets, mean, inverse, *running, counts,
-                grid.rows, grid.columns, grid.pixels, grid.part, grid.parts, momentum, eps,
-                masked, ROWS, grid.width, grid.most_parts, num_warps=WARPS,
+                x, grid.memory(x, 2, grid.parts), tickets, known, running, valid, *grid.size, grid.part, grid.parts,
+                momentum, eps, *grid.tile, grid.most_parts, num_warps=WARPS,
             )  # fmt: skip
-            _result[grid.tiles](
-                x, other, result, mean, inverse, weight, bias, counts,
-                grid.rows, grid.columns, grid.pixels, shortcut is not None, relu, masked, ROWS, grid.width,
-            )  # fmt: skip
+            _result[grid.tiles](x, shortcut, result, known, valid, *grid.size, relu, *grid.tile)
         # Without a shortcut, x alone determines which results are positive, so they need not be kept.
-        ctx.save_for_backward(x, x if shortcut is None else result, weight, bias, mean, inverse)
-        ctx.relu, ctx.with_shortcut, ctx.tickets = relu, shortcut is not None, tickets
-        ctx.masked, ctx.counts = masked, counts  # the counts do not change between forward and backward
+        ctx.save_for_backward(x, None if shortcut is None else result, *known)
+        ctx.relu, ctx.tickets, ctx.valid = relu, tickets, valid  # `valid` does not change between forward and backward
         return result
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, slope: Tensor) -> tuple[Tensor | None, ...]:
-        x, result, weight, bias, mean, inverse = ctx.saved_tensors
-        grid, slope = Grid.of(x, weight), slope.contiguous(memory_format=torch.channels_last)
-        of_x = torch.empty_like(x)
-        of_shortcut = torch.empty_like(x) if ctx.with_shortcut else None
-        of_weight, of_bias, factor = (torch.empty_like(weight, dtype=torch.float32) for _ in range(3))
-        with_shortcut = of_x if of_shortcut is None else of_shortcut
-        if grid.rows <= FEW:
+        x, out, *known = ctx.saved_tensors
+        grid, slope = Grid(x, known[2]), slope.contiguous(memory_format=torch.channels_last)
+        of_x, of_shortcut = torch.empty_like(x), None if out is None else torch.empty_like(x)
+        of_weight, of_bias, factor = (torch.empty_like(known[2], dtype=torch.float32) for _ in range(3))
+        if grid.is_small:
             _slopes_of_few[grid.few](
-                slope, x, result, of_x, with_shortcut, mean, inverse, weight, bias, of_weight, of_bias, ctx.counts,
-                grid.rows, grid.columns, grid.pixels,
-                ctx.relu, ctx.with_shortcut, ctx.masked, grid.few_rows, FEW_COLUMNS, num_warps=grid.few_warps,
+                slope, x, out, of_x, of_shortcut, tuple(known), of_weight, of_bias, ctx.valid, *grid.size,
+                ctx.relu, *grid.held, num_warps=grid.warps,
             )  # fmt: skip
-            return of_x, of_weight, of_bias, None, None, None, None, of_shortcut, None, None
-        _slope_sums[grid.sums](
-            slope, x, result, *grid.sheets(x), ctx.tickets, mean, inverse, weight, bias, of_weight, of_bias, factor,
-            ctx.counts, grid.rows, grid.columns, grid.pixels, grid.part, grid.parts,
-            ctx.relu, ctx.with_shortcut, ctx.masked, ROWS, grid.width, grid.most_parts, num_warps=WARPS,
-        )  # fmt: skip
-        _slopes[grid.tiles](
-            slope, x, result, of_x, with_shortcut, mean, inverse, weight, bias, of_bias, factor, ctx.counts,
-            grid.rows, grid.columns, grid.pixels, ctx.relu, ctx.with_shortcut, ctx.masked, ROWS, grid.width,
-        )  # fmt: skip
+        else:
+            _slope_sums[grid.sums](
+                slope, x, out, grid.memory(x, 2, grid.parts), ctx.tickets, tuple(known), of_weight, of_bias, factor,
+                ctx.valid, *grid.size, grid.part, grid.parts, ctx.relu, *grid.tile, grid.most_parts, num_warps=WARPS,
+            )  # fmt: skip
+            _slopes[grid.tiles](
+                slope, x, out, of_x, of_shortcut, tuple(known), of_bias, factor, ctx.valid, *grid.size,
+                ctx.relu, *grid.tile,
+            )  # fmt: skip
         return of_x, of_weight, of_bias, None, None, None, None, of_shortcut, None, None
 
 
-@dataclass(frozen=True)
+norm: Callable[..., Tensor] = _Norm.apply
+"""Batch norm with the batch's own statistics; updates the `running` mean, variance and count of batches.
+
+Args:
+    x: images, channels last.
+    weight: of each channel, or of each client and channel.
+    bias: likewise.
+    running: running mean, variance and count of batches, changed in place.
+    momentum: weight of this batch in the running statistics.
+    eps: added to the variance.
+    tickets: zeros from `tickets_for`, with which the programs count; they are zero again afterwards. Concurrent
+        calls need separate tickets.
+    shortcut: added to the result, or None.
+    relu: whether negative results become zero.
+    valid: number of valid images of each client; all are valid if None.
+"""
+
+
 class Grid:
     """How each client's matrix is cut: `sums` in parts of columns, `tiles` in small pieces, `few` in whole columns."""
 
-    clients: int
-    rows: int
-    columns: int
-    pixels: int
-    width: int
-    part: int
-    parts: int
-    most_parts: int
+    def __init__(self, x: Tensor, weight: Tensor) -> None:
+        self.columns = x.shape[1]
+        self.clients = weight.numel() // self.columns
+        rows, width = x.numel() // weight.numel(), _width(self.columns)
+        across = triton.cdiv(self.columns, width)
+        most = min(PARTS[-1], max(1, PROGRAMS // _power_of_2(self.clients * across)))
+        self.part = triton.cdiv(triton.cdiv(rows, most), ROWS) * ROWS
+        self.parts = triton.cdiv(rows, self.part)
+        self.most_parts = next(number for number in PARTS if number >= self.parts)
+        self.size, self.tile = (rows, self.columns, x.shape[2] * x.shape[3]), (ROWS, width)
+        self.sums, self.tiles = (self.parts, across, self.clients), (triton.cdiv(rows, ROWS), across, self.clients)
+        self.is_small = rows <= FEW
+        self.few, self.held = (triton.cdiv(self.columns, FEW_COLUMNS), self.clients), (_power_of_2(rows), FEW_COLUMNS)
+        self.warps = WARPS if self.held[0] <= HELD else 2 * WARPS
 
-    @staticmethod
-    def of(x: Tensor, weight: Tensor) -> Grid:
-        """For these images and weights."""
-        columns = x.shape[1]
-        clients = weight.numel() // columns
-        rows, width = x.numel() // columns // clients, _width(columns)
-        programs = int(triton.next_power_of_2(clients * triton.cdiv(columns, width)))
-        most = min(PARTS[-1], max(1, PROGRAMS // programs))
-        part = triton.cdiv(triton.cdiv(rows, most), ROWS) * ROWS
-        parts = triton.cdiv(rows, part)
-        most = next(number for number in PARTS if number >= parts)
-        return Grid(clients, rows, columns, x.shape[2] * x.shape[3], width, part, parts, most)
-
-    @property
-    def sums(self) -> tuple[int, int, int]:
-        """Programs of kernels that sum columns."""
-        return self.parts, triton.cdiv(self.columns, self.width), self.clients
-
-    @property
-    def tiles(self) -> tuple[int, int, int]:
-        """Programs of kernels that work value by value."""
-        return triton.cdiv(self.rows, ROWS), triton.cdiv(self.columns, self.width), self.clients
-
-    @property
-    def few(self) -> tuple[int, int]:
-        """Programs of kernels that hold whole columns."""
-        return triton.cdiv(self.columns, FEW_COLUMNS), self.clients
-
-    @property
-    def few_rows(self) -> int:
-        """Rows that such a program holds."""
-        return int(triton.next_power_of_2(self.rows))
-
-    @property
-    def few_warps(self) -> int:
-        """Warps of such a program."""
-        return WARPS if self.few_rows <= HELD else 2 * WARPS
-
-    def sheets(self, like: Tensor) -> tuple[Tensor, Tensor]:
-        """Memory for two sums of every part."""
-        first, second = like.new_empty((2, self.clients, self.parts, self.columns), dtype=torch.float32)
-        return first, second
+    def memory(self, like: Tensor, number: int, parts: int = 1) -> tuple[Tensor, ...]:
+        """So many values of every column, or of each of its parts."""
+        return tuple(like.new_empty((number, self.clients, parts, self.columns), dtype=torch.float32))
 
 
 def _width(columns: int) -> int:
-    return min(COLUMNS, int(triton.next_power_of_2(columns)))
+    return min(COLUMNS, _power_of_2(columns))
+
+
+def _power_of_2(number: int) -> int:
+    return int(triton.next_power_of_2(number))
+
+
+@triton.jit
+def _of_client(row, column, client, rows, columns):
+    """Where a client's columns and values are, and which of both exist."""
+    place, there = cells(row, column, rows, columns)
+    return client * columns + column, column < columns, client.to(tl.int64) * rows * columns + place, there
+
+
+@triton.jit
+def _counted(valid, client, rows, pixels):
+    """The client's valid rows."""
+    return rows if valid is None else tl.load(valid + client) * pixels
+
+
+@triton.jit
+def _read_known(known, own, inside):
+    """Mean, 1 / deviation, scale and shift of each column."""
+    mean, inverse = read(known[0], own, inside), read(known[1], own, inside)
+    return mean, inverse, inverse * read(known[2], own, inside), read(known[3], own, inside)
+
+
+@triton.jit
+def update(running, client, own, inside, mean, variance, momentum):
+    """Change the running statistics as torch does."""
+    old_mean, old_var = read(running[0], own, inside), read(running[1], own, inside)
+    write(running[0], own, old_mean + momentum * (mean - old_mean), inside)
+    write(running[1], own, old_var + momentum * (variance - old_var), inside)
+    if tl.program_id(1) == 0:
+        tl.store(running[2] + client, tl.load(running[2] + client) + 1)
+
+
+@triton.jit
+def is_positive(out, place, there, value, scale, shift):
+    """Where the ReLU got positive values: `out`, or scale * value + shift if there was no shortcut."""
+    return (value * scale[None, :] + shift[None, :] if out is None else read(out, place, there)) > 0
 
 
 @triton.jit(do_not_specialize=WITHOUT_VARIANTS)
 def _statistics(
-    x, means, squares, done, mean_out, inverse_out, running_mean, running_var, batches, valid,
-    rows, columns, pixels, part, parts, momentum, eps,
-    MASKED: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, PARTS: tl.constexpr,
+    x, sheets, done, known, running, valid, rows, columns, pixels, part, parts, momentum, eps,
+    ROWS: tl.constexpr, COLUMNS: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
     """Mean and 1 / deviation of each channel; running statistics as torch keeps them."""
-    number, column, client = tl.program_id(0), tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS), tl.program_id(2)
+    _, column = tile(ROWS, COLUMNS)
+    number, client = tl.program_id(0), tl.program_id(2)
     inside, own = column < columns, client * columns + column
     x += client.to(tl.int64) * rows * columns
-    counted = tl.load(valid + client) * pixels if MASKED else rows
+    counted = _counted(valid, client, rows, pixels)
     start = number * part
     end = tl.maximum(tl.minimum(start + part, counted), start)
     # Sums of squared distances to a pixel stay accurate if the mean is far from zero.
-    pivot = tl.load(x + start.to(tl.int64) * columns + column, inside, 0.0).to(tl.float32)
+    pivot = read(x, start.to(tl.int64) * columns + column, inside)
     total, square = tl.zeros((ROWS, COLUMNS), tl.float32), tl.zeros((ROWS, COLUMNS), tl.float32)
     for first in range(start, end, ROWS):
-        row = first + tl.arange(0, ROWS)
-        there = (row < end)[:, None] & inside[None, :]
-        value = tl.load(x + row.to(tl.int64)[:, None] * columns + column[None, :], there, 0.0).to(tl.float32)
-        value = tl.where(there, value - pivot[None, :], 0.0)
+        place, there = cells(first + tl.arange(0, ROWS), column, end, columns)
+        value = tl.where(there, read(x, place, there) - pivot[None, :], 0.0)
         total += value
         square += value * value
     count = tl.maximum(end - start, 1).to(tl.float32)
     sums = tl.sum(total, 0)
     sheet = (client * parts + number) * columns + column
-    tl.store(means + sheet, pivot + sums / count, inside)
-    tl.store(squares + sheet, tl.sum(square, 0) - sums * sums / count, inside)
-    tl.debug_barrier()
-    ticket = done + client * tl.num_programs(1) + tl.program_id(1)
-    if tl.atomic_add(ticket, 1, sem="acq_rel") == parts - 1:
+    write(sheets[0], sheet, pivot + sums / count, inside)
+    write(sheets[1], sheet, tl.sum(square, 0) - sums * sums / count, inside)
+    if is_last(done, parts):
         each = tl.arange(0, PARTS)
         noted = (each < parts)[:, None] & inside[None, :]
-        place = (client * parts + each)[:, None] * columns + column[None, :]
         counts = tl.maximum(tl.minimum(part, counted - each * part), 0).to(tl.float32)[:, None]
-        their_means = tl.load(means + place, noted, 0.0, cache_modifier=".cg")
-        mean = tl.sum(tl.where(noted, counts * their_means, 0.0), 0) / counted
-        away = their_means - mean[None, :]
-        within = tl.load(squares + place, noted, 0.0, cache_modifier=".cg")
+        means = read_parts(sheets[0], column, columns, parts, PARTS)
+        mean = tl.sum(tl.where(noted, counts * means, 0.0), 0) / counted
+        away, within = means - mean[None, :], read_parts(sheets[1], column, columns, parts, PARTS)
         spread = tl.sum(tl.where(noted & (counts > 0), within + counts * away * away, 0.0), 0)
-        tl.store(mean_out + own, mean, inside)
-        tl.store(inverse_out + own, 1 / tl.sqrt(spread / counted + eps), inside)
-        old_mean, old_var = tl.load(running_mean + own, inside, 0.0), tl.load(running_var + own, inside, 0.0)
-        tl.store(running_mean + own, old_mean + momentum * (mean - old_mean), inside)
-        tl.store(running_var + own, old_var + momentum * (spread / (counted - 1) - old_var), inside)
-        tl.store(ticket, 0)
-        if tl.program_id(1) == 0:
-            tl.store(batches + client, tl.load(batches + client) + 1)
+        write(known[0], own, mean, inside)
+        write(known[1], own, 1 / tl.sqrt(spread / counted + eps), inside)
+        update(running, client, own, inside, mean, spread / (counted - 1), momentum)
 
 
 @triton.jit(do_not_specialize=WITHOUT_VARIANTS)
 def _result(
-    x, shortcut, out, mean_in, inverse_in, weight, bias, valid, rows, columns, pixels,
-    ADD: tl.constexpr, RELU: tl.constexpr, MASKED: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
+    x, shortcut, out, known, valid, rows, columns, pixels,
+    RELU: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
 ):  # fmt: skip
     """(x - mean) / deviation * weight + bias, then shortcut and relu."""
-    row, column = tl.program_id(0) * ROWS + tl.arange(0, ROWS), tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
-    client, inside = tl.program_id(2), column < columns
-    own = client * columns + column
-    there = (row < rows)[:, None] & inside[None, :]
-    place = (client.to(tl.int64) * rows + row)[:, None] * columns + column[None, :]
-    mean, shift = tl.load(mean_in + own, inside, 0.0), tl.load(bias + own, inside, 0.0)
-    scale = tl.load(inverse_in + own, inside, 0.0) * tl.load(weight + own, inside, 0.0)
-    value = (tl.load(x + place, there, 0.0).to(tl.float32) - mean[None, :]) * scale[None, :] + shift[None, :]
-    if ADD:
-        value += tl.load(shortcut + place, there, 0.0).to(tl.float32)
+    row, column = tile(ROWS, COLUMNS)
+    client = tl.program_id(2)
+    own, inside, place, there = _of_client(row, column, client, rows, columns)
+    mean, _, scale, shift = _read_known(known, own, inside)
+    value = (read(x, place, there) - mean[None, :]) * scale[None, :] + shift[None, :]
+    if shortcut is not None:
+        value += read(shortcut, place, there)
     if RELU:
         value = tl.maximum(value, 0.0)
-    if MASKED:
-        value = tl.where((row < tl.load(valid + client) * pixels)[:, None], value, 0.0)
-    tl.store(out + place, value.to(out.dtype.element_ty), there)
+    if valid is not None:
+        value = tl.where((row < _counted(valid, client, rows, pixels))[:, None], value, 0.0)
+    write(out, place, value, there)
 
 
 @triton.jit(do_not_specialize=WITHOUT_VARIANTS)
 def _slope_sums(
-    slope, x, out, sums, products, done, mean_in, inverse_in, weight, bias, of_weight, of_bias, factor, valid,
-    rows, columns, pixels, part, parts,
-    RELU: tl.constexpr, ADD: tl.constexpr, MASKED: tl.constexpr,
-    ROWS: tl.constexpr, COLUMNS: tl.constexpr, PARTS: tl.constexpr,
+    slope, x, out, sheets, done, known, of_weight, of_bias, factor, valid, rows, columns, pixels, part, parts,
+    RELU: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
     """Gradients of weight and bias; `factor` is the coefficient of (x - mean) in the gradient of x."""
-    number, column, client = tl.program_id(0), tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS), tl.program_id(2)
-    inside, own, above = column < columns, client * columns + column, client.to(tl.int64) * rows
-    counted = tl.load(valid + client) * pixels if MASKED else rows
+    _, column = tile(ROWS, COLUMNS)
+    number, client = tl.program_id(0), tl.program_id(2)
+    inside, own, above = column < columns, client * columns + column, client.to(tl.int64) * rows * columns
+    counted = _counted(valid, client, rows, pixels)
     start = number * part
     end = tl.minimum(start + part, counted)
-    mean, shift = tl.load(mean_in + own, inside, 0.0), tl.load(bias + own, inside, 0.0)
-    inverse = tl.load(inverse_in + own, inside, 0.0)
-    scale = inverse * tl.load(weight + own, inside, 0.0)
+    mean, inverse, scale, shift = _read_known(known, own, inside)
     total, product = tl.zeros((ROWS, COLUMNS), tl.float32), tl.zeros((ROWS, COLUMNS), tl.float32)
     for first in range(start, end, ROWS):
-        row = first + tl.arange(0, ROWS)
-        there, place = (row < end)[:, None] & inside[None, :], (above + row)[:, None] * columns + column[None, :]
-        value = tl.load(slope + place, there, 0.0).to(tl.float32)
-        away = tl.load(x + place, there, 0.0).to(tl.float32) - mean[None, :]
+        place, there = cells(first + tl.arange(0, ROWS), column, end, columns)
+        place += above
+        value, away = read(slope, place, there), read(x, place, there) - mean[None, :]
         if RELU:
-            height = tl.load(out + place, there, 0.0).to(tl.float32) if ADD else away * scale[None, :] + shift[None, :]
-            value = tl.where(height > 0, value, 0.0)
+            value = tl.where(is_positive(out, place, there, away, scale, shift), value, 0.0)
         total += value
         product += value * away
     sheet = (client * parts + number) * columns + column
-    tl.store(sums + sheet, tl.sum(total, 0), inside)
-    tl.store(products + sheet, tl.sum(product, 0), inside)
-    tl.debug_barrier()
-    ticket = done + client * tl.num_programs(1) + tl.program_id(1)
-    if tl.atomic_add(ticket, 1, sem="acq_rel") == parts - 1:
-        each = tl.arange(0, PARTS)
-        noted = (each < parts)[:, None] & inside[None, :]
-        place = (client * parts + each)[:, None] * columns + column[None, :]
-        whole = tl.sum(tl.load(sums + place, noted, 0.0, cache_modifier=".cg"), 0)
-        mixed = tl.sum(tl.load(products + place, noted, 0.0, cache_modifier=".cg"), 0)
-        tl.store(of_weight + own, mixed * inverse, inside)
-        tl.store(of_bias + own, whole, inside)
-        tl.store(factor + own, mixed * inverse * inverse / counted, inside)
-        tl.store(ticket, 0)
+    write(sheets[0], sheet, tl.sum(total, 0), inside)
+    write(sheets[1], sheet, tl.sum(product, 0), inside)
+    if is_last(done, parts):
+        mixed = tl.sum(read_parts(sheets[1], column, columns, parts, PARTS), 0)
+        write(of_weight, own, mixed * inverse, inside)
+        write(of_bias, own, tl.sum(read_parts(sheets[0], column, columns, parts, PARTS), 0), inside)
+        write(factor, own, mixed * inverse * inverse / counted, inside)
 
 
 @triton.jit(do_not_specialize=WITHOUT_VARIANTS)
 def _slopes(
-    slope, x, out, of_x, of_shortcut, mean_in, inverse_in, weight, bias, of_bias, factor_in, valid,
-    rows, columns, pixels,
-    RELU: tl.constexpr, ADD: tl.constexpr, MASKED: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
+    slope, x, out, of_x, of_shortcut, known, of_bias, factor_in, valid, rows, columns, pixels,
+    RELU: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
 ):  # fmt: skip
     """Gradients of x and of the shortcut."""
-    row, column = tl.program_id(0) * ROWS + tl.arange(0, ROWS), tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
-    client, inside = tl.program_id(2), column < columns
-    own = client * columns + column
-    counted = tl.load(valid + client) * pixels if MASKED else rows
-    there = (row < rows)[:, None] & inside[None, :]
-    place = (client.to(tl.int64) * rows + row)[:, None] * columns + column[None, :]
-    mean, shift = tl.load(mean_in + own, inside, 0.0), tl.load(bias + own, inside, 0.0)
-    scale = tl.load(inverse_in + own, inside, 0.0) * tl.load(weight + own, inside, 0.0)
-    value = tl.load(slope + place, there, 0.0).to(tl.float32)
-    away = tl.load(x + place, there, 0.0).to(tl.float32) - mean[None, :]
+    row, column = tile(ROWS, COLUMNS)
+    client = tl.program_id(2)
+    own, inside, place, there = _of_client(row, column, client, rows, columns)
+    counted = _counted(valid, client, rows, pixels)
+    mean, _, scale, shift = _read_known(known, own, inside)
+    value, away = read(slope, place, there), read(x, place, there) - mean[None, :]
     if RELU:
-        height = tl.load(out + place, there, 0.0).to(tl.float32) if ADD else away * scale[None, :] + shift[None, :]
-        value = tl.where(height > 0, value, 0.0)
-    if MASKED:
+        value = tl.where(is_positive(out, place, there, away, scale, shift), value, 0.0)
+    if valid is not None:
         value = tl.where((row < counted)[:, None], value, 0.0)
-    if ADD:
-        tl.store(of_shortcut + place, value.to(of_shortcut.dtype.element_ty), there)
-    centre, factor = tl.load(of_bias + own, inside, 0.0) / counted, tl.load(factor_in + own, inside, 0.0)
+    if of_shortcut is not None:
+        write(of_shortcut, place, value, there)
+    centre, factor = read(of_bias, own, inside) / counted, read(factor_in, own, inside)
     result = scale[None, :] * (value - centre[None, :] - away * factor[None, :])
-    if MASKED:
+    if valid is not None:
         result = tl.where((row < counted)[:, None], result, 0.0)
-    tl.store(of_x + place, result.to(of_x.dtype.element_ty), there)
+    write(of_x, place, result, there)
 
 
 @triton.jit(do_not_specialize=["rows", "pixels"])
 def _result_of_few(
-    x, shortcut, out, mean_out, inverse_out, weight, bias, running_mean, running_var, batches, valid,
-    rows, columns, pixels, momentum, eps,
-    ADD: tl.constexpr, RELU: tl.constexpr, MASKED: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
+    x, shortcut, out, known, running, valid, rows, columns, pixels, momentum, eps,
+    RELU: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
 ):  # fmt: skip
     """`_statistics` and `_result` in one, for clients whose columns a program can hold.
 
     All loads come first: none depends on another, and those after a sum would have to wait for it.
     """
     row, column, client = tl.arange(0, ROWS), tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS), tl.program_id(1)
-    inside, own = column < columns, client * columns + column
-    there = (row < rows)[:, None] & inside[None, :]
-    place = (client.to(tl.int64) * rows + row)[:, None] * columns + column[None, :]
-    counted = tl.load(valid + client) * pixels if MASKED else rows
-    value = tl.load(x + place, there, 0.0).to(tl.float32)
-    added = tl.load(shortcut + place, there, 0.0).to(tl.float32) if ADD else 0.0
-    gain, shift = tl.load(weight + own, inside, 0.0), tl.load(bias + own, inside, 0.0)
-    old_mean, old_var = tl.load(running_mean + own, inside, 0.0), tl.load(running_var + own, inside, 0.0)
-    seen = tl.load(batches + client)
+    own, inside, place, there = _of_client(row, column, client, rows, columns)
+    counted = _counted(valid, client, rows, pixels)
+    value = read(x, place, there)
+    added = 0.0 if shortcut is None else read(shortcut, place, there)
+    gain, shift = read(known[2], own, inside), read(known[3], own, inside)
+    old_mean, old_var = read(running[0], own, inside), read(running[1], own, inside)
+    seen = tl.load(running[2] + client)
     counts = (row < counted)[:, None] & inside[None, :]
     mean = tl.sum(tl.where(counts, value, 0.0), 0) / counted
     away = tl.where(counts, value - mean[None, :], 0.0)
     spread = tl.sum(away * away, 0)
     inverse = 1 / tl.sqrt(spread / counted + eps)
-    tl.store(mean_out + own, mean, inside)
-    tl.store(inverse_out + own, inverse, inside)
-    tl.store(running_mean + own, old_mean + momentum * (mean - old_mean), inside)
-    tl.store(running_var + own, old_var + momentum * (spread / (counted - 1) - old_var), inside)
+    write(known[0], own, mean, inside)
+    write(known[1], own, inverse, inside)
+    write(running[0], own, old_mean + momentum * (mean - old_mean), inside)
+    write(running[1], own, old_var + momentum * (spread / (counted - 1) - old_var), inside)
     if tl.program_id(0) == 0:
-        tl.store(batches + client, seen + 1)
+        tl.store(running[2] + client, seen + 1)
     value = away * (inverse * gain)[None, :] + shift[None, :] + added
     if RELU:
         value = tl.maximum(value, 0.0)
-    tl.store(out + place, tl.where(counts, value, 0.0).to(out.dtype.element_ty), there)
+    write(out, place, tl.where(counts, value, 0.0), there)
 
 
 @triton.jit(do_not_specialize=["rows", "pixels"])
 def _slopes_of_few(
-    slope, x, out, of_x, of_shortcut, mean_in, inverse_in, weight, bias, of_weight, of_bias, valid,
-    rows, columns, pixels,
-    RELU: tl.constexpr, ADD: tl.constexpr, MASKED: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
+    slope, x, out, of_x, of_shortcut, known, of_weight, of_bias, valid, rows, columns, pixels,
+    RELU: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
 ):  # fmt: skip
     """`_slope_sums` and `_slopes` in one, for clients whose columns a program can hold; all loads come first."""
     row, column, client = tl.arange(0, ROWS), tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS), tl.program_id(1)
-    inside, own = column < columns, client * columns + column
-    there = (row < rows)[:, None] & inside[None, :]
-    place = (client.to(tl.int64) * rows + row)[:, None] * columns + column[None, :]
-    counted = tl.load(valid + client) * pixels if MASKED else rows
-    value, before = tl.load(slope + place, there, 0.0).to(tl.float32), tl.load(x + place, there, 0.0).to(tl.float32)
-    mean, shift = tl.load(mean_in + own, inside, 0.0), tl.load(bias + own, inside, 0.0)
-    inverse = tl.load(inverse_in + own, inside, 0.0)
-    scale = inverse * tl.load(weight + own, inside, 0.0)
+    own, inside, place, there = _of_client(row, column, client, rows, columns)
+    counted = _counted(valid, client, rows, pixels)
+    value, before = read(slope, place, there), read(x, place, there)
+    mean, inverse, scale, shift = _read_known(known, own, inside)
     counts = (row < counted)[:, None] & inside[None, :]
     value, away = tl.where(counts, value, 0.0), tl.where(counts, before - mean[None, :], 0.0)
     if RELU:
-        height = tl.load(out + place, there, 0.0).to(tl.float32) if ADD else away * scale[None, :] + shift[None, :]
-        value = tl.where(height > 0, value, 0.0)
-    if ADD:
-        tl.store(of_shortcut + place, value.to(of_shortcut.dtype.element_ty), there)
+        value = tl.where(is_positive(out, place, there, away, scale, shift), value, 0.0)
+    if of_shortcut is not None:
+        write(of_shortcut, place, value, there)
     total, product = tl.sum(value, 0), tl.sum(value * away, 0)
-    tl.store(of_weight + own, product * inverse, inside)
-    tl.store(of_bias + own, total, inside)
+    write(of_weight, own, product * inverse, inside)
+    write(of_bias, own, total, inside)
     centre, factor = total / counted, product * inverse * inverse / counted
     result = scale[None, :] * (value - centre[None, :] - away * factor[None, :])
-    tl.store(of_x + place, tl.where(counts, result, 0.0).to(of_x.dtype.element_ty), there)
+    write(of_x, place, tl.where(counts, result, 0.0), there)

@@ -16,11 +16,7 @@ WIDE = 2048
 def descend(weights: Sequence[Tensor], slopes: Sequence[Tensor], copies: Sequence[Tensor], rate: Tensor) -> None:
     """Subtract rate * slope from each weight in place, and write the new weights to their bfloat16 copies.
 
-    Args:
-        weights: contiguous float32 tensors, whose first axis is the same.
-        slopes: their gradients.
-        copies: bfloat16 tensors of the same shapes.
-        rate: the learning rate, on the GPU.
+    The weights are contiguous float32 tensors whose first axis is the same; the rate is on the GPU.
     """
     sizes = tuple(weight[0].numel() for weight in weights)
     clients = len(weights[0])

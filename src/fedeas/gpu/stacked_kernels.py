@@ -7,7 +7,7 @@ back. cuBLAS computes the products in between.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from typing import Any
 
@@ -18,8 +18,9 @@ from torch import Tensor
 
 from fedeas.gpu.norm_kernels import evaluated, norm, tickets_for
 from fedeas.gpu.side_streams import beside_backward
+from fedeas.gpu.tile_kernels import cells, pixel_at, read, tile, write
 
-__all__ = ["batch_of", "convolved", "evaluated", "max_pooled", "norm", "normalised", "tickets_for"]
+__all__ = ["batch_of", "convolved", "evaluated", "max_pooled", "norm", "tickets_for"]
 
 ROWS, COLUMNS = 32, 128
 """Rows and columns of the part of a matrix that a program moves."""
@@ -36,82 +37,74 @@ WIDE = 1024
 _WITHOUT_VARIANTS = ["height", "width", "stride", "top", "left"]  # one compilation for many layers
 
 
-def convolved(x: Tensor, weight: Tensor, short: Tensor, geometry: Any, handover: Any) -> Tensor:
-    """Convolve each client's images with the client's own kernels.
-
-    Args:
-        x: images of all clients, one after the other, channels last.
-        weight: matrices of (clients, seen pixels x channels, outputs), which get the gradient.
-        short: the same in the precision of the images, used for the computation.
-        geometry: how the window moves.
-        handover: what happens to the gradient of the weight in the backward pass.
-    """
-    x = x.contiguous(memory_format=torch.channels_last)
-    result: Tensor = _Convolved.apply(x, weight, short, geometry, handover)  # type: ignore[no-untyped-call]
-    return result
-
-
-def max_pooled(x: Tensor) -> Tensor:
-    """The largest value of each 3x3 window, at every second place."""
-    result: Tensor = _MaxPooled.apply(x.contiguous(memory_format=torch.channels_last))  # type: ignore[no-untyped-call]
-    return result
-
-
 TABLES = ("images", "labels", "index", "shares", "valid")
 """What all steps of a joint training read: the first two by sample, the others by step, client and row."""
 
 
 def batch_of(
-    tables: Mapping[str, Tensor], number: Tensor, valid: Tensor, normalise: Any, dtype: torch.dtype
-) -> list[Tensor]:
-    """Normalised images, labels and shares of a step, for as many clients as `valid` has; also writes to `valid`."""
+    tables: Mapping[str, Tensor], number: Tensor, valid: Tensor, normalise: Any, dtype: torch.dtype,
+    images: Tensor | None = None,
+) -> list[Tensor]:  # fmt: skip
+    """Normalised images, labels and shares of a step, for as many clients as `valid` has; also writes to `valid`.
+
+    `images` are those of the step, if they are not just rows of the table.
+    """
     (_, clients, rows), (_, *shape) = tables["index"].shape, tables["images"].shape
     size, device = len(valid) * rows, valid.device
-    images = torch.empty((size, *shape), dtype=dtype, device=device, memory_format=torch.channels_last)
+    result = _images((size, *shape), dtype, device)
     labels, shares = torch.empty(size, dtype=torch.int64, device=device), torch.empty(len(valid), rows, device=device)
-    values = images[0].numel()
+    values = result[0].numel()
     _take[(triton.cdiv(values, WIDE), size)](
-        *(tables[name] for name in TABLES), number, normalise.scale, normalise.shift, images, labels, shares, valid,
-        values, shape[0], shape[1] * shape[2], clients, rows, WIDE,
+        *(tables[name] for name in TABLES), images, number, normalise.scale, normalise.shift, result, labels, shares,
+        valid, values, shape[0], shape[1] * shape[2], clients, rows, WIDE,
     )  # fmt: skip
-    return [images, labels, shares]
+    return [result, labels, shares]
 
 
-def normalised(images: Tensor, scale: Tensor, shift: Tensor, dtype: torch.dtype) -> Tensor:
-    """uint8 images to scale * image + shift for each channel, channels last."""
-    _, channels, height, width = images.shape
-    result = torch.empty(images.shape, dtype=dtype, device=images.device, memory_format=torch.channels_last)
-    _normalise[(triton.cdiv(images.numel(), WIDE),)](
-        images, scale, shift, result, images.numel(), channels, height * width, WIDE
-    )
-    return result
+def _images(shape: Sequence[int], dtype: torch.dtype, device: torch.device) -> Tensor:
+    return torch.empty(shape, dtype=dtype, device=device, memory_format=torch.channels_last)
 
 
 class _Convolved(torch.autograd.Function):
     """First derivative only."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, short: Tensor, geometry: Any, handover: Any) -> Tensor:
-        clients, seen, outputs = short.shape
+    def forward(ctx: Any, x: Tensor, weight: Tensor, short: Tensor, geometry: Any, layer: Any) -> Tensor:
+        x, (clients, seen, outputs) = x.contiguous(memory_format=torch.channels_last), short.shape
         matrix = _gathered(x, geometry, seen).view(clients, -1, seen)
         ctx.save_for_backward(matrix, short)
-        ctx.geometry, ctx.handover, ctx.shape, ctx.dtype = geometry, handover, x.shape, weight.dtype
+        ctx.geometry, ctx.layer, ctx.shape, ctx.dtype = geometry, layer, x.shape, weight.dtype
         result = torch.bmm(matrix, short)
         return result.view(len(x), geometry.height, geometry.width, outputs).permute(0, 3, 1, 2)
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, slope: Tensor) -> tuple[Tensor | None, ...]:
-        (matrix, short), handover = ctx.saved_tensors, ctx.handover
+        (matrix, short), layer = ctx.saved_tensors, ctx.layer
         slope = slope.permute(0, 2, 3, 1).contiguous().view(len(short), -1, short.shape[2])
         # The product returns the precision of the weight directly, which saves a second pass over all gradients.
         options = {} if ctx.dtype == slope.dtype else {"out_dtype": ctx.dtype}
-        with beside_backward(matrix, slope) if handover.beside else nullcontext():
+        with beside_backward(matrix, slope) if layer.beside else nullcontext():
             of_weight = torch.bmm(matrix.transpose(1, 2), slope, **options)
         of_x = None
         if ctx.needs_input_grad[0]:
             of_x = _spread(torch.bmm(slope, short.transpose(1, 2)), ctx.shape, ctx.geometry)
-        return of_x, handover.take(of_weight), None, None, None
+        if layer.update is None:
+            return of_x, of_weight, None, None, None
+        layer.update(of_weight)
+        return of_x, None, None, None, None
+
+
+convolved: Callable[..., Tensor] = _Convolved.apply
+"""Convolve each client's images with the client's own kernels.
+
+Args:
+    x: images of all clients, one after the other.
+    weight: matrices of (clients, seen pixels x channels, outputs), which get the gradient.
+    short: the same in the precision of the images, used for the computation.
+    geometry: how the window moves.
+    layer: says what happens to the gradient of the weight in the backward pass: `beside`, `update`.
+"""
 
 
 class _MaxPooled(torch.autograd.Function):
@@ -119,13 +112,12 @@ class _MaxPooled(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> Tensor:
-        images, channels, height, width = x.shape
-        size = images, channels, (height + 1) // 2, (width + 1) // 2
-        result = torch.empty(size, dtype=x.dtype, device=x.device, memory_format=torch.channels_last)
+        x, (images, channels, height, width) = x.contiguous(memory_format=torch.channels_last), x.shape
+        result = _images((images, channels, (height + 1) // 2, (width + 1) // 2), x.dtype, x.device)
         chosen = torch.empty_like(result, dtype=torch.uint8)
         outputs = result.numel() // channels
-        grid, tile = _tiles(outputs, channels)
-        _pool[grid](x, result, chosen, outputs, channels, height, width, *size[2:], *tile)
+        grid, size = _tiles(outputs, channels)
+        _pool[grid](x, result, chosen, outputs, channels, height, width, *result.shape[2:], *size)
         ctx.save_for_backward(chosen)
         ctx.shape = x.shape
         return result
@@ -135,11 +127,15 @@ class _MaxPooled(torch.autograd.Function):
     def backward(ctx: Any, slope: Tensor) -> Tensor:
         (chosen,), (_, channels, height, width) = ctx.saved_tensors, ctx.shape
         slope = slope.contiguous(memory_format=torch.channels_last)
-        result = torch.empty(ctx.shape, dtype=slope.dtype, device=slope.device, memory_format=torch.channels_last)
+        result = _images(ctx.shape, slope.dtype, slope.device)
         pixels = result.numel() // channels
-        grid, tile = _tiles(pixels, channels)
-        _pool_back[grid](slope, chosen, result, pixels, channels, height, width, *slope.shape[2:], *tile)
+        grid, size = _tiles(pixels, channels)
+        _pool_back[grid](slope, chosen, result, pixels, channels, height, width, *slope.shape[2:], *size)
         return result
+
+
+max_pooled: Callable[..., Tensor] = _MaxPooled.apply
+"""The largest value of each 3x3 window, at every second place."""
 
 
 def _gathered(x: Tensor, geometry: Any, seen: int) -> Tensor:
@@ -162,12 +158,12 @@ def _spread(matrix: Tensor, shape: torch.Size, geometry: Any) -> Tensor:
     images, channels, height, width = shape
     if geometry.gathers_nothing(height, width) and matrix.shape[-1] == geometry.rows * geometry.columns * channels:
         return matrix.view(images, height, width, channels).permute(0, 3, 1, 2)
-    result = torch.empty(shape, dtype=matrix.dtype, device=matrix.device, memory_format=torch.channels_last)
+    result = _images(shape, matrix.dtype, matrix.device)
     pixels = images * height * width
-    grid, tile = _tiles(pixels, channels)
+    grid, size = _tiles(pixels, channels)
     _sum_back[grid](
         matrix, result, pixels, matrix.shape[-1], channels, height, width, geometry.height, geometry.width,
-        geometry.top, geometry.left, geometry.stride, geometry.rows, geometry.columns, *tile,
+        geometry.top, geometry.left, geometry.stride, geometry.rows, geometry.columns, *size,
     )  # fmt: skip
     return result
 
@@ -188,17 +184,17 @@ def _gather(
     Every thread divides by the size of the result once for each of its rows: with constants this is several times
     faster.
     """
-    row, column = tl.program_id(0) * ROWS + tl.arange(0, ROWS), tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
-    image, output = row // (OUT_HEIGHT * OUT_WIDTH), row % (OUT_HEIGHT * OUT_WIDTH)
-    y, z = output // OUT_WIDTH * stride - top, output % OUT_WIDTH * stride - left
+    row, column = tile(ROWS, COLUMNS)
+    image, output_row, output_column = pixel_at(row, OUT_HEIGHT, OUT_WIDTH)
+    y, z = output_row * stride - top, output_column * stride - left
     tap, channel = column // channels, column % channels
     i, j = tap // window_columns, tap % window_columns
     below, right = (y[:, None] + i[None, :]).to(tl.uint32), (z[:, None] + j[None, :]).to(tl.uint32)
     there = (row < rows)[:, None] & (i < window_rows)[None, :] & (below < height) & (right < width)  # -1 is very large
     corner = ((image.to(tl.int64) * height + y) * width + z) * channels
     value = tl.load(x + corner[:, None] + ((i * width + j) * channels + channel)[None, :], there, 0.0)
-    inside = (row < rows)[:, None] & (column < seen)[None, :]
-    tl.store(matrix + row.to(tl.int64)[:, None] * seen + column[None, :], value, inside)
+    target, inside = cells(row, column, rows, seen)
+    write(matrix, target, value, inside)
 
 
 @triton.jit(do_not_specialize=["height", "width", "top", "left", "out_height", "out_width", "pixels"])
@@ -207,9 +203,9 @@ def _sum_back(
     WINDOW_ROWS: tl.constexpr, WINDOW_COLUMNS: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
 ):  # fmt: skip
     """Sum for each pixel over all outputs that depend on it."""
-    pixel, channel = tl.program_id(0) * ROWS + tl.arange(0, ROWS), tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
-    image, y, z = pixel // (height * width), pixel // width % height, pixel % width
-    inside = (pixel < pixels)[:, None] & (channel < channels)[None, :]
+    pixel, channel = tile(ROWS, COLUMNS)
+    image, y, z = pixel_at(pixel, height, width)
+    target, inside = cells(pixel, channel, pixels, channels)
     total = tl.zeros((ROWS, COLUMNS), tl.float32)
     for i in tl.static_range(WINDOW_ROWS):
         for j in tl.static_range(WINDOW_COLUMNS):
@@ -218,9 +214,8 @@ def _sum_back(
             saw &= (along >= 0) & (along % STRIDE == 0) & (along // STRIDE < out_width)
             row = (image.to(tl.int64) * out_height + down // STRIDE) * out_width + along // STRIDE
             place = row[:, None] * seen + (i * WINDOW_COLUMNS + j) * channels + channel[None, :]
-            total += tl.load(matrix + place, inside & saw[:, None], 0.0).to(tl.float32)
-    place = pixel.to(tl.int64)[:, None] * channels + channel[None, :]
-    tl.store(result + place, total.to(result.dtype.element_ty), inside)
+            total += read(matrix, place, inside & saw[:, None])
+    write(result, target, total, inside)
 
 
 @triton.jit(do_not_specialize=["outputs", "height", "width", "out_height", "out_width"])
@@ -229,20 +224,19 @@ def _pool(
     ROWS: tl.constexpr, COLUMNS: tl.constexpr,
 ):  # fmt: skip
     """The largest of nine values, and its position."""
-    output, channel = tl.program_id(0) * ROWS + tl.arange(0, ROWS), tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
-    image, y, z = output // (out_height * out_width), output // out_width % out_height, output % out_width
-    exists, inside = output < outputs, (channel < channels)[None, :]
+    output, channel = tile(ROWS, COLUMNS)
+    image, y, z = pixel_at(output, out_height, out_width)
+    target, inside = cells(output, channel, outputs, channels)
     best, which = tl.full((ROWS, COLUMNS), float("-inf"), tl.float32), tl.zeros((ROWS, COLUMNS), tl.int32)
     for tap in tl.static_range(9):
         row, column = 2 * y - 1 + tap // 3, 2 * z - 1 + tap % 3
-        there = exists & (row >= 0) & (row < height) & (column >= 0) & (column < width)
+        there = (row >= 0) & (row < height) & (column >= 0) & (column < width)
         source = ((image * height + row) * width + column).to(tl.int64) * channels
         value = tl.load(x + source[:, None] + channel[None, :], there[:, None] & inside, float("-inf")).to(tl.float32)
         larger = value > best
         best, which = tl.where(larger, value, best), tl.where(larger, tap, which)
-    place = output.to(tl.int64)[:, None] * channels + channel[None, :]
-    tl.store(result + place, best.to(result.dtype.element_ty), exists[:, None] & inside)
-    tl.store(chosen + place, which.to(tl.uint8), exists[:, None] & inside)
+    write(result, target, best, inside)
+    write(chosen, target, which, inside)
 
 
 @triton.jit(do_not_specialize=["pixels", "height", "width", "out_height", "out_width"])
@@ -251,48 +245,37 @@ def _pool_back(
     ROWS: tl.constexpr, COLUMNS: tl.constexpr,
 ):  # fmt: skip
     """A value gets the slopes of the windows in which it was chosen."""
-    pixel, channel = tl.program_id(0) * ROWS + tl.arange(0, ROWS), tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
-    image, y, z = pixel // (height * width), pixel // width % height, pixel % width
-    exists, inside = pixel < pixels, (channel < channels)[None, :]
+    pixel, channel = tile(ROWS, COLUMNS)
+    image, y, z = pixel_at(pixel, height, width)
+    target, inside = cells(pixel, channel, pixels, channels)
     total = tl.zeros((ROWS, COLUMNS), tl.float32)
     for window in tl.static_range(4):  # an odd row is seen by two windows, an even one by one; likewise columns
         row, column = (y + window // 2) // 2, (z + window % 2) // 2
-        there = exists & (row < out_height) & (column < out_width)
-        there &= (y % 2 >= window // 2) & (z % 2 >= window % 2)
+        there = (row < out_height) & (column < out_width) & (y % 2 >= window // 2) & (z % 2 >= window % 2)
         source = ((image * out_height + row) * out_width + column).to(tl.int64) * channels
         place, known = source[:, None] + channel[None, :], there[:, None] & inside
         tap = (y - 2 * row + 1) * 3 + z - 2 * column + 1
         its = tl.load(chosen + place, known, 255).to(tl.int32) == tap[:, None]
-        total += tl.where(its, tl.load(slope + place, known, 0.0).to(tl.float32), 0.0)
-    place = pixel.to(tl.int64)[:, None] * channels + channel[None, :]
-    tl.store(result + place, total.to(result.dtype.element_ty), exists[:, None] & inside)
+        total += tl.where(its, read(slope, place, known), 0.0)
+    write(result, target, total, inside)
 
 
 @triton.jit
 def _take(
-    all_images, all_labels, all_index, all_shares, all_valid, number, scale, shift, images, labels, shares, valid,
-    values, channels, pixels, clients, rows, WIDE: tl.constexpr,
+    all_images, all_labels, all_index, all_shares, all_valid, own_images, number, scale, shift, images, labels, shares,
+    valid, values, channels, pixels, clients, rows, WIDE: tl.constexpr,
 ):  # fmt: skip
     """Each program normalises a piece of one image, the first also copies its label and share."""
     row, place, step = tl.program_id(1), tl.program_id(0) * WIDE + tl.arange(0, WIDE), tl.load(number)
     source = step * clients * rows + row
     sample = tl.load(all_index + source).to(tl.int64)
+    image = all_images + sample * values if own_images is None else own_images + row.to(tl.int64) * values
     inside, channel = place < values, place % channels
-    value = tl.load(all_images + sample * values + channel * pixels + place // channels, inside, 0).to(tl.float32)
+    value = tl.load(image + channel * pixels + place // channels, inside, 0).to(tl.float32)
     value = value * tl.load(scale + channel, inside) + tl.load(shift + channel, inside)
-    tl.store(images + row.to(tl.int64) * values + place, value.to(images.dtype.element_ty), inside)
+    write(images, row.to(tl.int64) * values + place, value, inside)
     if tl.program_id(0) == 0:
         tl.store(labels + row, tl.load(all_labels + sample))
         tl.store(shares + row, tl.load(all_shares + source))
         if row % rows == 0:
             tl.store(valid + row // rows, tl.load(all_valid + step * clients + row // rows))
-
-
-@triton.jit(do_not_specialize=["values"])
-def _normalise(images, scale, shift, result, values, channels, pixels, WIDE: tl.constexpr):
-    place = tl.program_id(0) * WIDE + tl.arange(0, WIDE)  # in the result, channels last
-    inside, channel = place < values, place % channels
-    image, pixel = place // (channels * pixels), place // channels % pixels
-    value = tl.load(images + (image * channels + channel).to(tl.int64) * pixels + pixel, inside, 0).to(tl.float32)
-    value = value * tl.load(scale + channel, inside) + tl.load(shift + channel, inside)
-    tl.store(result + place, value.to(result.dtype.element_ty), inside)
