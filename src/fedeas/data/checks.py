@@ -45,6 +45,12 @@ def checked_classes(place: str, names: Iterable[object]) -> tuple[str, ...]:
     return classes
 
 
+def check_any(place: object, labels: IntArray) -> None:
+    """Check that a part that is read alone holds images."""
+    if not len(labels):
+        raise InputError(f"{place}: holds no images; add some")
+
+
 def check_parts(place: str, labels: IntArray, test_labels: IntArray, classes: tuple[str, ...]) -> None:
     """Check that both parts hold images, and that the training part holds some of every class."""
     for part, numbers in (("training", labels), ("test", test_labels)):
