@@ -30,11 +30,10 @@ from fedeas.fast import backend_for
 from fedeas.federation.engines.base import Task
 from fedeas.federation.run import Progress, execute, identified
 from fedeas.flower.client import SIMULATED, Participant, in_simulation, refuse_foreign_code
-from fedeas.flower.grid import MessageWindow, WatchedGrid, set_at_the_end
-from fedeas.flower.metrics_file import MetricsFile
+from fedeas.flower.grid import MessageWindow, MetricsFile, WatchedGrid, set_at_the_end
 from fedeas.flower.node_settings import STATE, NodeSettings, TellableError, read_node_config
+from fedeas.flower.operator import print_log, told_in_one_line
 from fedeas.flower.revealed_counts import Share
-from fedeas.flower.run_errors import print_log, told_in_one_line
 from fedeas.flower.server import FlowerClients
 from fedeas.flower.wire import About, Header, Parcel, header_of, packed, unpacked
 from fedeas.runs.store import Record, Run, RunStore, trained

@@ -30,8 +30,7 @@ from fedeas.core.errors import FedEASError, InputError, RunError
 from fedeas.core.log import log
 from fedeas.federation.engines.base import ClientCount, Engine, Task
 from fedeas.flower.grid import MessageWindow
-from fedeas.flower.reply_store import ReplyStore
-from fedeas.flower.wire import Header, Parcel, dtype_name, header_of, packed, unpacked
+from fedeas.flower.wire import NOTHING, Header, Parcel, ReplyStore, dtype_name, header_of, packed, unpacked
 
 POLL, LONGEST_POLL = 0.05, 0.5
 """Seconds between two checks for replies: a tenth of the wait so far, within these bounds."""
@@ -113,27 +112,23 @@ class FlowerEngine(Engine):
             missing = self._unmet()
             if self.refusal:
                 raise NotReadyError(self.refusal + (f" (clients that are not ready: {missing})" if missing else ""))
-            if missing and now - start > self.settings.timeout:
+            if not missing:
+                return
+            if now - start > self.settings.timeout:
                 awaited = f"clients {missing} did not come within {self.settings.timeout:g} s; start their nodes, "
-                awaited += "or start them again if they run but do not answer"
-                raise NotReadyError(awaited + self._reason())
-            if missing and time.monotonic() - said > PATIENCE:
+                raise NotReadyError(f"{awaited}or start them again if they run but do not answer{self._reason()}")
+            if time.monotonic() - said > PATIENCE:
                 said = time.monotonic()
                 log.info("waiting for %d of %d clients: %s ...", len(missing), self.num_clients, missing[:5])
-            if missing:
-                _pause(start)
+            _pause(start)
 
     def settle(self, plans: Sequence[Header]) -> list[int]:
         """Send each client its part of the plan; return how many images each of them generates.
 
         A refusal, or an answer that cannot be read, ends the run.
         """
-        headers = dict(enumerate(plans))
-        answers = self._ask_clients(
-            "query.settle", headers, Parcel(), lambda _, header, __: checked_count(header["total"])
-        )
-        self._check_enough(len(answers), len(plans), 1.0, "settle", NotReadyError)
-        return [answers[client] for client in headers]
+        answers = self._ask("settle", dict(enumerate(plans)), lambda _, header, __: checked_count(header["total"]))
+        return [answers[client] for client in range(len(plans))]
 
     def for_generator(self, recipe: Header) -> FlowerEngine:
         """The engine for the rounds in which clients train their generator; `recipe` has what the config lacks."""
@@ -143,9 +138,7 @@ class FlowerEngine(Engine):
     def give_generator(self, file: Path, clients: Sequence[int]) -> None:
         """Send the trained generator to these clients; each must have it before it trains."""
         content = Parcel.of({"file": torch.frombuffer(bytearray(file.read_bytes()), dtype=torch.uint8)})
-        headers: dict[int, Header] = {client: {} for client in clients}
-        came = self._ask_clients("query.generator", headers, content, lambda client, _, __: client)
-        self._check_enough(len(came), len(clients), 1.0, "generator")
+        self._ask("generator", {client: {} for client in clients}, lambda client, _, __: client, content)
 
     def map(self, task: Task, broadcast: Arrays, clients: Sequence[int], round: int) -> list[Reply]:
         """Send the task to these clients; return the usable replies in the order of client ids."""
@@ -155,13 +148,12 @@ class FlowerEngine(Engine):
             for client in sorted(clients)
         }
         self.count.start(len(clients))
+        parcel = Parcel.of(broadcast)
         if task is Task.SETUP:
-            answers = self._ask_clients("query.setup", headers, Parcel.of(broadcast), self._reply)
-            self._check_enough(len(answers), len(clients), 1.0, "setup")
+            answers = self._ask("setup", headers, self._reply, parcel)
             return [reply for client in sorted(answers) if (reply := answers[client]) is not None]
         read = partial(self._usable_reply, broadcast, ReplyStore(self.scratch, self.device))
-        trained = self._ask_clients("train", headers, Parcel.of(broadcast), read)
-        self._check_enough(len(trained), len(clients), self.settings.min_share, f"round {round + 1}")
+        trained = self._ask("train", headers, read, parcel, f"round {round + 1}", self.settings.min_share)
         self.accepted.update(dict.fromkeys(trained, round))
         for client in clients:
             self.absences[client] = 0 if client in trained else self.absences.get(client, 0) + 1
@@ -173,15 +165,28 @@ class FlowerEngine(Engine):
         """Let clients remove the states that are older than this checkpoint."""
         self.kept = dict(self.accepted)
 
-    def _ask_clients(
-        self, action: str, headers: Mapping[int, Header], parcel: Parcel, read: Read[Answer]
+    def _ask(
+        self,
+        kind: str,
+        headers: Mapping[int, Header],
+        read: Read[Answer],
+        parcel: Parcel = NOTHING,
+        when: str = "",
+        share: float = 1.0,
     ) -> dict[int, Answer]:
-        """Send each connected client its message; read the replies with `read`."""
+        """Send each connected client its message; read the replies with `read`, which this share of them must send."""
         self.failures, online = {}, set(self.grid.get_node_ids())
-        for client in (client for client in headers if self.nodes[client] not in online):
-            self._fail(client, "its node is not connected")
+        for client in headers:
+            if self.nodes[client] not in online:
+                self._fail(client, "its node is not connected")
         connected = {client: header for client, header in headers.items() if client not in self.failures}
-        return self._exchange(action, connected, parcel, read, self.settings.timeout)
+        action = kind if kind == "train" else f"query.{kind}"
+        found = self._exchange(action, connected, parcel, read, self.settings.timeout)
+        if len(found) < min(len(headers), max(1, math.ceil(share * len(headers)))):
+            answered = f"{len(found)} of {len(headers)} clients answered, and {share:.0%} must"
+            error = NotReadyError if kind == "settle" else RunError
+            raise error(f"{when or kind}: {answered}{self._reason()}")
+        return found
 
     def _reply(self, client: int, header: Header, content: RecordDict) -> Reply | None:
         if "nothing" in header:
@@ -203,10 +208,6 @@ class FlowerEngine(Engine):
         kept = store.keep(reply.arrays)
         self.count.add()
         return replace(reply, arrays=kept)
-
-    def _check_enough(self, came: int, asked: int, share: float, when: str, error: type[RunError] = RunError) -> None:
-        if came < max(1, math.ceil(share * asked)):
-            raise error(f"{when}: {came} of {asked} clients answered, and {share:.0%} must{self._reason()}")
 
     def _reason(self) -> str:
         """The first reason why a client did not answer."""
@@ -238,7 +239,7 @@ class FlowerEngine(Engine):
         strangers = [node for node in strangers if node not in self.asked_at or now - self.asked_at[node] > again_after]
         self.asked_at.update(dict.fromkeys(strangers, now))
         headers = {node: {"anew": anew} for node in strangers}
-        self._exchange("query.hello", headers, Parcel(), self._note_client, min(timeout, INTRODUCTION))
+        self._exchange("query.hello", headers, NOTHING, self._note_client, min(timeout, INTRODUCTION))
 
     def _note_client(self, node: int, who: Header, content: RecordDict) -> None:
         client = int(who["client"])
@@ -253,9 +254,9 @@ class FlowerEngine(Engine):
                 f"it says that it is client {client}, and so does node {self.nodes[client]}; give each its own "
                 "partition-id"
             )
-        numbers = {name: checked_count(who[name]) for name in ("size", *({"total", "filled"} & who.keys()))}
-        counts = {"counts": [checked_count(each) for each in who["counts"]]} if "counts" in who else {}
-        self.nodes[client], self.introductions[client] = node, {**who, **numbers, **counts}
+        for number in (who["size"], who.get("total", 0), who.get("filled", 0), *who.get("counts", ())):
+            checked_count(number)
+        self.nodes[client], self.introductions[client] = node, who
 
     def _exchange(
         self, action: str, headers: Mapping[int, Header], parcel: Parcel, read: Read[Answer], timeout: float
