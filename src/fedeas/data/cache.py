@@ -30,8 +30,7 @@ from fedeas.core.errors import InputError
 from fedeas.core.extras import extra_for
 from fedeas.core.files import cache_folder, remove_leftovers, temporary
 from fedeas.core.records import read_record, reason_of, write_record
-from fedeas.data.checks import count_repeated, notes_on_repeated
-from fedeas.data.dataset import Dataset
+from fedeas.data.dataset import Dataset, count_repeated, notes_on_repeated
 
 if TYPE_CHECKING:
     from PIL.Image import Image

@@ -21,8 +21,7 @@ from fedeas.core.errors import InputError
 from fedeas.core.foreign_text import in_one_form
 from fedeas.core.records import checked_file, read_bytes
 from fedeas.data.cache import Encoded, fingerprint, load_decoded
-from fedeas.data.checks import check_parts, share_of
-from fedeas.data.dataset import Dataset, Part
+from fedeas.data.dataset import Dataset, Part, check_parts, share_of
 
 PART_NAMES: dict[Part, tuple[str, ...]] = {"train": ("train",), "test": ("test", "validation", "valid", "val")}
 """The first of these names that exists is the part."""

@@ -17,7 +17,10 @@ from fedeas.core.arrays import ByteArray, IntArray, frozen
 from fedeas.core.errors import InputError
 from fedeas.core.foreign_text import printable
 from fedeas.core.records import DAMAGED_ARRAYS, checked_archive, plain_array
-from fedeas.data.checks import (
+from fedeas.data.dataset import (
+    Dataset,
+    Normalisation,
+    Part,
     check_any,
     check_parts,
     checked_classes,
@@ -28,7 +31,6 @@ from fedeas.data.checks import (
     pixel_hash,
     share_of,
 )
-from fedeas.data.dataset import Dataset, Normalisation, Part
 
 Arrays = dict[str, NDArray[Any]]
 ArrayNames = tuple[tuple[str, ...], ...]
@@ -55,7 +57,7 @@ class NpzSource:
         is_test = _set_aside(path, arrays["images"], labels)
         note = f"no test part: {is_test.sum():,} of {len(labels):,} images are for testing"
         rows, test_rows = (tuple(map(str, np.flatnonzero(part).tolist())) for part in (~is_test, is_test))
-        parts = ((images[part], frozen(labels[part])) for part in (~is_test, is_test))
+        parts = ((frozen(images[part]), frozen(labels[part])) for part in (~is_test, is_test))
         found = _dataset(self.name, path, *parts, classes)
         return replace(found, notes=(note, *found.notes), sample_names=rows, test_names=test_rows)
 
@@ -90,19 +92,19 @@ class NpzSource:
 
     def _arrays(self, names: ArrayNames) -> tuple[Arrays, tuple[str, ...] | None]:
         """The arrays, each under one of its names, and the names of the classes if there are any."""
-        path = self.path
+        path, arrays = self.path, {}
         with _opened(path) as file:
-            twice = next((keys for keys in names if all(key in file for key in keys)), None)
-            if twice is not None:
-                raise InputError(
-                    f"{path}: holds {' and '.join(twice)}, which are two names of one array; remove one of them"
-                )
-            found = {keys[0]: next((key for key in keys if key in file), None) for keys in names}
-            if None in found.values():
-                wanted = ", ".join(" or ".join(keys) for keys in names)
-                raise InputError(f"{path}: an array is missing; there must be {wanted}")
+            for keys in names:
+                found = [key for key in keys if key in file]
+                if not found:
+                    wanted = ", ".join(map(" or ".join, names))
+                    raise InputError(f"{path}: an array is missing; there must be {wanted}")
+                if len(found) > 1:
+                    two = f"{' and '.join(found)}, which are two names of one array"
+                    raise InputError(f"{path}: holds {two}; remove one of them")
+                arrays[keys[0]] = plain_array(file, found[0])
             classes = checked_classes(str(path), plain_array(file, "classes")) if "classes" in file else None
-            return {name: plain_array(file, str(key)) for name, key in found.items()}, classes
+        return arrays, classes
 
 
 @contextmanager

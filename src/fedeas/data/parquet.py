@@ -16,8 +16,7 @@ from fedeas.core.arrays import IntArray
 from fedeas.core.errors import InputError
 from fedeas.core.records import checked_file, unreadable
 from fedeas.data.cache import Encoded, fingerprint, load_decoded
-from fedeas.data.checks import check_any, check_parts, checked_classes, checked_labels, numbers_upto
-from fedeas.data.dataset import Dataset, Part
+from fedeas.data.dataset import Dataset, Part, check_any, check_parts, checked_classes, checked_labels, numbers_upto
 from fedeas.data.folders import PART_NAMES
 
 IMAGE_COLUMNS = ("img", "image")

@@ -188,11 +188,17 @@ def paper_replay(dataset: str | ArrayLike, clients: int, alpha: float, seed: int
     _check(0 <= seed < 2**32, f"the paper's stream takes seeds from 0 to {2**32 - 1}, not {seed}")
     labels = known_dataset(dataset).labels(merged=True) if isinstance(dataset, str) else dataset
     data, stream = _Labelled(labels, clients), np.random.RandomState(seed)
-    members = [part.copy() for part in data.members]
-    ends, draws = _replay_draw(members, clients, alpha, stream), 1
-    while np.diff(ends, prepend=0).sum(axis=0).min() < 10:
-        _check(draws < MAX_DRAWS, f"no draw out of {MAX_DRAWS:,} gave each client 10 samples; use fewer clients")
-        ends, draws = _replay_draw(members, clients, alpha, stream), draws + 1
+    members, alphas = data.members, np.full(clients, alpha)
+    ends = np.empty((len(members), clients), dtype=np.int64)  # where each client's part of a class ends
+    for draws in range(1, MAX_DRAWS + 1):
+        for part, its in zip(members, ends, strict=True):
+            stream.shuffle(part)
+            its[:] = np.cumsum(stream.dirichlet(alphas)) * part.size
+            its[-1] = part.size
+        if np.diff(ends, prepend=0).sum(axis=0).min() >= 10:
+            break
+    else:
+        raise InputError(f"no draw out of {MAX_DRAWS:,} gave each client 10 samples; use fewer clients")
     pieces = zip(*(np.split(part, its[:-1]) for part, its in zip(members, ends, strict=True)), strict=True)
     owned = [np.concatenate(piece) for piece in pieces]
     train, test = [], []
@@ -265,16 +271,6 @@ def _draw(data: _Labelled, alpha: float, rng: np.random.Generator, fair_share: f
             pieces[client].append(piece)
             sizes[client] += piece.size
     return [np.concatenate(parts) for parts in pieces]
-
-
-def _replay_draw(members: list[IntArray], clients: int, alpha: float, stream: np.random.RandomState) -> IntArray:
-    """Shuffle the samples of each class in place; where each client's part of them ends, (classes, clients)."""
-    alphas, ends = np.full(clients, alpha), np.empty((len(members), clients), dtype=np.int64)
-    for part, its in zip(members, ends, strict=True):
-        stream.shuffle(part)
-        its[:] = np.cumsum(stream.dirichlet(alphas)) * part.size
-        its[-1] = part.size
-    return ends
 
 
 def _cut(flat: NDArray[Any], sizes: NDArray[Any], samples: int) -> tuple[IntArray, ...]:

@@ -26,8 +26,7 @@ from fedeas.core.files import PathLike
 from fedeas.core.hub import explained
 from fedeas.core.own_code import PREFIX, failed, find_callable
 from fedeas.core.spec import read_call
-from fedeas.data.checks import checked_classes, numbers_upto
-from fedeas.data.dataset import MIDDLE, Dataset
+from fedeas.data.dataset import MIDDLE, Dataset, checked_classes, numbers_upto, share_of
 from fedeas.data.folders import FolderSource
 from fedeas.data.names import HUB_REPOSITORIES, NAMES, checked_name
 from fedeas.data.npz import NPZ_NAMES, NpzSource, dataset_of_arrays
@@ -35,7 +34,6 @@ from fedeas.data.parquet import ParquetSource
 
 DIGITS_FILE = "datasets/data/digits.csv.gz"
 DIGITS_SEED = 0
-DIGITS_TEST_SHARE = 0.2
 
 Source = NpzSource | FolderSource | ParquetSource
 
@@ -163,12 +161,10 @@ def _digits(file: Path | None) -> Dataset:
     rng, is_test = np.random.default_rng(DIGITS_SEED), np.zeros(len(labels), bool)
     for label in range(10):
         members = rng.permutation(np.flatnonzero(labels == label))
-        is_test[members[: round(DIGITS_TEST_SHARE * members.size)]] = True
+        is_test[members[: share_of(members.size)]] = True
     labels = labels.astype(np.int64)
-    classes = numbers_upto(labels)
-    train, test = np.flatnonzero(~is_test), np.flatnonzero(is_test)
-    pixels, test_pixels = frozen(images[train]), frozen(images[test])
-    return Dataset("digits", pixels, frozen(labels[train]), test_pixels, frozen(labels[test]), classes)
+    train, test = ((frozen(images[part]), frozen(labels[part])) for part in (~is_test, is_test))
+    return Dataset("digits", *train, *test, numbers_upto(labels))
 
 
 def _from_code(name: str) -> Dataset:

@@ -52,9 +52,8 @@ def _saved(path: str, dataset: Dataset) -> tuple[Partition, Notes]:
 
 def _table(path: str, dataset: Dataset) -> tuple[Partition, Notes]:
     columns = read_columns(path)
-    heads = [Column(name) for name in columns]
-    clients = [columns[head.name] for head in heads if head.names_clients()]
-    samples = [columns[head.name] for head in heads if head.names_samples()]
+    clients = [values for name, values in columns.items() if Column(name).names_clients()]
+    samples = [values for name, values in columns.items() if Column(name).names_samples()]
     if len(clients) != 1 or len(samples) != 1:
         what = "client" if len(clients) != 1 else "sample"
         raise InputError(f"{path}: needs one column client and one column sample; rename the {what} column")

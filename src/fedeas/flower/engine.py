@@ -14,7 +14,6 @@ import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 from tokenize import TokenError
 from typing import TypeVar
@@ -143,8 +142,9 @@ class FlowerEngine(Engine):
     def map(self, task: Task, broadcast: Arrays, clients: Sequence[int], round: int) -> list[Reply]:
         """Send the task to these clients; return the usable replies in the order of client ids."""
         self._meet_newcomers(anew=False, again_after=math.inf, timeout=self.settings.timeout)
+        asked = {"round": round, "task": task}
         headers = {
-            client: {"round": round, "last": self.accepted.get(client, -1), "keep": self.kept.get(client, -1)}
+            client: {**asked, "last": self.accepted.get(client, -1), "keep": self.kept.get(client, -1)}
             for client in sorted(clients)
         }
         self.count.start(len(clients))
@@ -152,8 +152,22 @@ class FlowerEngine(Engine):
         if task is Task.SETUP:
             answers = self._ask("setup", headers, self._reply, parcel)
             return [reply for client in sorted(answers) if (reply := answers[client]) is not None]
-        read = partial(self._usable_reply, broadcast, ReplyStore(self.scratch, self.device))
-        trained = self._ask("train", headers, read, parcel, f"round {round + 1}", self.settings.min_share)
+        store = ReplyStore(self.scratch, self.device)
+
+        def usable(client: int, header: Header, content: RecordDict) -> Reply:
+            """Read a reply and check that it can be averaged: the size, tensors and metrics, all finite."""
+            reply, size = self._reply(client, header, content), self.introductions[client]["size"]
+            if reply is None:
+                raise UnusableError("it is empty")
+            if reply.weight != size:
+                raise UnusableError(f"a weight of {reply.weight} where {size} samples were announced")
+            check_tensors(reply.arrays, broadcast)
+            check_metrics(reply.metrics)
+            kept = store.keep(reply.arrays)
+            self.count.add()
+            return replace(reply, arrays=kept)
+
+        trained = self._ask("train", headers, usable, parcel, f"round {round + 1}", self.settings.min_share)
         self.accepted.update(dict.fromkeys(trained, round))
         for client in clients:
             self.absences[client] = 0 if client in trained else self.absences.get(client, 0) + 1
@@ -193,21 +207,6 @@ class FlowerEngine(Engine):
             return None
         tensors = {name: tensor.to(self.device) for name, tensor in unpacked(content)[1].items()}
         return Reply(client, int(header["weight"]), tensors, header["metrics"])
-
-    def _usable_reply(
-        self, broadcast: Arrays, store: ReplyStore, client: int, header: Header, content: RecordDict
-    ) -> Reply:
-        """Read a reply and check that it can be averaged: the size, tensors and metrics, all finite."""
-        reply, size = self._reply(client, header, content), self.introductions[client]["size"]
-        if reply is None:
-            raise UnusableError("it is empty")
-        if reply.weight != size:
-            raise UnusableError(f"a weight of {reply.weight} where {size} samples were announced")
-        check_tensors(reply.arrays, broadcast)
-        check_metrics(reply.metrics)
-        kept = store.keep(reply.arrays)
-        self.count.add()
-        return replace(reply, arrays=kept)
 
     def _reason(self) -> str:
         """The first reason why a client did not answer."""
@@ -263,19 +262,26 @@ class FlowerEngine(Engine):
     ) -> dict[int, Answer]:
         """Send a message to each key, a client or a node; read the replies with `read`, and return the results by key.
 
-        A message is made when it is sent, because it expires a fixed time after it was made. Replies are fetched a few
-        at once and read when they come, because all of them together may not fit into memory. The timeout starts again
-        with each message that is sent.
+        Each message has a text of its own, which its reply repeats. A message is made when it is sent, because it
+        expires a fixed time after it was made. Replies are fetched a few at once and read when they come, because all
+        of them together may not fit into memory. The timeout starts again with each message that is sent.
         """
         waiting, unsent = dict[str, tuple[int, str]](), list(headers)
         found, at_once = dict[int, Answer](), max(1, min(MANY, IN_FLIGHT // parcel.size))
         since, late = time.monotonic(), False
         while (waiting or unsent) and not late:
             free = len(unsent) if self.window is None else max(0, self.window.size - len(waiting))
-            if sending := unsent[:free]:
-                unsent = unsent[free:]
-                waiting |= self._send(action, {key: headers[key] for key in sending}, parcel)
-                since = time.monotonic()
+            questions, messages = [], []
+            for key in unsent[:free]:
+                header = headers[key]
+                when = f" in round {header['round'] + 1}" if "round" in header else ""
+                asked = f"{action} of {self._name(key)}{when} of run {self.run[:16]}, message {secrets.token_hex(8)}"
+                content, node = packed({**self.header, **header, "asked": asked}, parcel), self.nodes.get(key, key)
+                messages.append(Message(content, dst_node_id=node, message_type=action, ttl=self.settings.timeout + 60))
+                questions.append((key, asked))
+            if messages:
+                waiting |= zip(self.grid.push_messages(messages), questions, strict=True)
+                unsent, since = unsent[free:], time.monotonic()
             late = time.monotonic() > since + timeout  # read before the last check, so that no reply in time is lost
             numbers = list(waiting)
             for start in range(0, len(numbers), at_once):
@@ -291,17 +297,6 @@ class FlowerEngine(Engine):
         for key in [*(key for key, _ in waiting.values()), *unsent]:
             self._fail(key, f"no answer within {timeout:g} s")
         return found
-
-    def _send(self, action: str, headers: Mapping[int, Header], parcel: Parcel) -> dict[str, tuple[int, str]]:
-        """Send a message to each key; return the key and the text to repeat, by message id. Each text is new."""
-        questions, messages = [], []
-        for key, header in headers.items():
-            when = f" in round {header['round'] + 1}" if "round" in header else ""
-            asked = f"{action} of {self._name(key)}{when} of run {self.run[:16]}, message {secrets.token_hex(8)}"
-            content, node = packed({**self.header, **header, "asked": asked}, parcel), self.nodes.get(key, key)
-            messages.append(Message(content, dst_node_id=node, message_type=action, ttl=self.settings.timeout + 60))
-            questions.append((key, asked))
-        return dict(zip(self.grid.push_messages(messages), questions, strict=True))
 
     def _read_reply(self, key: int, asked: str, reply: Message, read: Read[Answer]) -> dict[int, Answer]:
         """Check and read a reply; return the result by key, or log why the reply is refused or cannot be used."""

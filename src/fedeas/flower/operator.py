@@ -129,10 +129,6 @@ class Operator:
         runs = self._ask("list", *self._name)["runs"]
         return sorted(int(run["run-id"]) for run in runs if not str(run["status"]).startswith("finished"))
 
-    def stop(self, run_id: int) -> None:
-        """End a run."""
-        self._ask("stop", str(run_id), *self._name)
-
     @property
     def _name(self) -> list[str]:
         return [self.superlink] if self.superlink else []
