@@ -199,6 +199,15 @@ def decoded(image, form="png", **options):
     return pixels
 
 
+def test_photographs_with_a_second_view_are_read_one_after_the_other():
+    """Pillow calls the format of such JPEG files MPO, by which name it cannot open another one."""
+    views, buffer = [Image.fromarray(pixels.transpose(1, 2, 0)) for pixels in pictures(2)], io.BytesIO()
+    views[0].save(buffer, "mpo", save_all=True, append_images=views[1:])
+    found = [pixels for _, pixels in cache_module.decode([("here", buffer.getvalue())] * 3)]
+    assert len(found) == 3
+    assert np.array_equal(found[0], found[2])
+
+
 def with_alpha(pixels, alpha):
     """The image in Pillow's mode LA or RGBA."""
     image = Image.fromarray(pixels[0] if len(pixels) == 1 else pixels.transpose(1, 2, 0))

@@ -37,8 +37,7 @@ from fedeas.flower.client import Participant
 from fedeas.flower.engine import NotReadyError, check_metrics, checked_count
 from fedeas.flower.grid import MessageWindow, WatchedGrid, set_at_the_end
 from fedeas.flower.node_settings import NodeSettings
-from fedeas.flower.reply_store import ReplyStore
-from fedeas.flower.wire import About, Parcel, packed, unpacked
+from fedeas.flower.wire import About, Parcel, ReplyStore, packed, unpacked
 from fedeas.models.build import build_model
 from fedeas.runs.store import RunStore
 

@@ -12,8 +12,7 @@ from flower.grids import StraightGrid, message_from_nowhere
 
 from fedeas.config import load_config
 from fedeas.flower.app import run_on
-from fedeas.flower.grid import WatchedGrid, size_of
-from fedeas.flower.metrics_file import METRICS, MetricsFile
+from fedeas.flower.grid import METRICS, MetricsFile, WatchedGrid, size_of
 from fedeas.flower.wire import Parcel, packed
 from fedeas.runs.store import RunStore
 

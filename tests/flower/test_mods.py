@@ -12,7 +12,7 @@ from flower.grids import StraightGrid
 from flwr.clientapp import ClientApp
 
 from fedeas.config import load_config
-from fedeas.flower.app import hello, run_on, settle, setup, train
+from fedeas.flower.app import hello, run_on, settle, work
 from fedeas.flower.wire import unpacked
 from fedeas.runs.store import RunStore
 
@@ -24,9 +24,9 @@ SETTINGS = [f"partition.clients={CLIENTS}", "rounds.total=1", "rounds.participat
 def run_with(tmp_path, *chosen, model="model.norm=none"):
     """A run whose clients answer through these mods; what each was sent, and what it replied."""
     app = ClientApp()
-    for name, function in (("hello", hello), ("settle", settle), ("setup", setup)):
+    for name, function in (("hello", hello), ("settle", settle), ("setup", work)):
         app.query(name)(function)
-    app.train(mods=list(chosen))(train)
+    app.train(mods=list(chosen))(work)
     grid = StraightGrid(tmp_path / "nodes", CLIENTS, app=app)
     run = run_on(grid, load_config(None, [*SETTINGS, model]), RunStore(tmp_path / "runs"))
     return run, [(unpacked(sent)[1], unpacked(reply)[1]) for kind, sent, reply in grid.seen if kind == "train"]

@@ -16,7 +16,7 @@ pytest.importorskip("flwr", reason="needs Flower: pip install 'fedeas[flower]'",
 from fedeas.algorithms.base import Reply, weighted_mean
 from fedeas.core.errors import InputError, RunError
 from fedeas.flower import engine
-from fedeas.flower.reply_store import ReplyStore, StoredArrays
+from fedeas.flower.wire import ReplyStore, StoredArrays
 
 sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
 import measure

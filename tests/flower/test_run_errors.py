@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from fedeas.config import load_config
 from fedeas.core.errors import InputError, RunError
 from fedeas.flower.app import server
-from fedeas.flower.run_errors import error_in, told_in_one_line
+from fedeas.flower.operator import error_in, told_in_one_line
 
 CLIENTS = 2
 SETTINGS = load_config(

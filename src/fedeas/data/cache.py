@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import io
-import json
 import os
 import pickle
 import re
@@ -20,7 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Generic, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
 from numpy.lib.format import open_memmap
@@ -28,8 +27,10 @@ from numpy.lib.format import open_memmap
 from fedeas.core.arrays import ByteArray, IntArray, cores, frozen
 from fedeas.core.digests import json_digest
 from fedeas.core.errors import InputError, extra_for
-from fedeas.core.files import cache_folder, remove_leftovers, temporary, written_whole
+from fedeas.core.files import cache_folder, remove_leftovers, temporary
+from fedeas.core.records import read_record, reason_of, write_record
 from fedeas.data.checks import count_repeated
+from fedeas.data.dataset import Dataset, count_repeated, notes_on_repeated
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -38,7 +39,6 @@ if TYPE_CHECKING:
 DECODER_VERSION = 2  # part of the fingerprint: raise it when the same files would give other arrays
 PARALLEL_FROM = 4096  # fewer images are decoded faster than processes start
 ATTEMPTS = 3
-T = TypeVar("T", covariant=True)
 MANIFEST = "manifest.json"
 
 
@@ -52,29 +52,18 @@ class Pictures(Protocol):
         """For each image from `start` up to `stop`, its place (for messages) and its bytes."""
 
 
-class ImageSet(NamedTuple, Generic[T]):
-    """A dataset whose images are `Pictures` or, once they are decoded, arrays (N, channels, height, width)."""
+Job = tuple[Pictures, Path, int, int]
+"""Images to decode, the file of the array for all of them, and the range of this job."""
 
-    images: T
+
+class Encoded(NamedTuple):
+    """A dataset whose images are not decoded yet."""
+
+    images: Pictures
     labels: IntArray
-    test_images: T
+    test_images: Pictures
     test_labels: IntArray
     classes: tuple[str, ...]
-    repeated: int = 0
-    """Test images that are in the training part, too; they are counted once, when images are decoded."""
-
-    @property
-    def parts(self) -> tuple[T, IntArray, T, IntArray, tuple[str, ...]]:
-        """Training part, test part and classes."""
-        return self[:5]
-
-
-Encoded = ImageSet[Pictures]
-Decoded = ImageSet[ByteArray]
-
-
-class _ColourError(Exception):
-    """A colour image after images that were all grey."""
 
 
 def fingerprint(identity: str, base: Path, files: Sequence[Path]) -> str:
@@ -88,22 +77,22 @@ def fingerprint(identity: str, base: Path, files: Sequence[Path]) -> str:
     return json_digest([DECODER_VERSION, identity, content], sort_keys=True)
 
 
-def load_decoded(name: str, source: str, read: Callable[[], Encoded]) -> Decoded:
-    """The arrays of a dataset, from the cache or, if they are not there, decoded from what `read` returns.
+def load_decoded(name: str, source: str, read: Callable[[], Encoded]) -> Dataset:
+    """The dataset from the cache or, if it is not there, decoded from what `read` returns.
 
-    `source` is the `fingerprint` of the dataset's files. `name` makes the name of the folder readable.
+    `source` is the `fingerprint` of the dataset's files.
     """
     root = cache_folder()
     folder = root / f"{re.sub(r'[^a-zA-Z0-9]+', '-', name)[-40:].strip('-')}-{source[:16]}"
     for _ in range(ATTEMPTS):  # another process may just be replacing the folder
-        found = _open(folder, source)
+        found = _open(folder, name, source)
         if found is not None:
             return found
         encoded = read()
         try:
             _build(folder, source, encoded)
         except OSError as error:
-            reason = error.strerror or error
+            reason = reason_of(error)
             raise InputError(f"{root}: cannot be written ({reason}); set FEDEAS_CACHE to another folder") from None
     raise InputError(f"{folder}: damaged again after {ATTEMPTS} attempts; set FEDEAS_CACHE to a folder on another disk")
 
@@ -119,14 +108,13 @@ def decode(encoded: Iterable[tuple[str, bytes]]) -> Iterator[tuple[str, ByteArra
         try:
             try:
                 image = open_image(io.BytesIO(data), formats=[likely] if likely else None)
-            except UnidentifiedImageError:
+            except (UnidentifiedImageError, KeyError):  # KeyError: some JPEG files call their format MPO
                 image = open_image(io.BytesIO(data))
             likely = image.format
             pixels = None if image.mode.startswith(("I", "F")) else _pixels(image)
         except Exception as error:  # each format fails in its own ways
-            reason = " ".join(str(error).split()) or type(error).__name__
-            if isinstance(error, UnidentifiedImageError):  # whose text shows an address in memory
-                reason = "no format that Pillow knows"
+            unknown = isinstance(error, UnidentifiedImageError)  # whose text shows an address in memory
+            reason = "no format that Pillow knows" if unknown else reason_of(error)
             raise InputError(f"{place}: cannot be decoded ({reason}); repair or remove the image") from None
         if pixels is None:
             raise InputError(f"{place}: has more than 8 bits for each pixel; convert it to 8 bits")
@@ -161,20 +149,22 @@ def _build(folder: Path, source: str, encoded: Encoded) -> None:
     part.mkdir()
     try:
         _, first = next(decode(encoded.images.read(0, 1)))
-        try:
-            _write_images(part, encoded, first.shape)
-        except _ColourError:
+        if _write_images(part, encoded, first.shape):
             _write_images(part, encoded, (3, *first.shape[1:]))
         np.save(part / "labels.npy", encoded.labels)
         np.save(part / "test_labels.npy", encoded.test_labels)
-        _write_manifest(part, source, encoded.classes)
+        checksums = {path.stem: {"sha256": _file_checksum(path)} for path in part.glob("*.npy")}
+        repeated = count_repeated(*(np.load(part / f"{name}.npy", mmap_mode="r") for name in ("images", "test_images")))
+        content = {"source": source, "classes": encoded.classes, "repeated": repeated, "arrays": checksums}
+        write_record(part / MANIFEST, content)
         with suppress(OSError):  # another process was faster, and its folder is the same
             part.rename(folder)
     finally:
         shutil.rmtree(part, ignore_errors=True)
 
 
-def _write_images(folder: Path, encoded: Encoded, shape: tuple[int, ...]) -> None:
+def _write_images(folder: Path, encoded: Encoded, shape: tuple[int, ...]) -> bool:
+    """Decode both parts into arrays of images of this shape; True if it is grey and an image is in colour."""
     for name, pictures in (("images", encoded.images), ("test_images", encoded.test_images)):
         target, count = folder / f"{name}.npy", len(pictures)
         needed, free = count * int(np.prod(shape)), shutil.disk_usage(folder).free
@@ -184,15 +174,15 @@ def _write_images(folder: Path, encoded: Encoded, shape: tuple[int, ...]) -> Non
         workers = cores() if count >= PARALLEL_FROM else 1
         edges = [count * worker // workers for worker in range(workers + 1)]
         jobs = [(pictures, target, start, stop) for start, stop in pairwise(edges)]
-        if workers == 1:
-            _fill(*jobs[0])
-        else:
-            with ThreadPoolExecutor(workers) as pool:
-                list(pool.map(_fill_in_process, jobs))  # raises the error of the first job that failed
+        with ThreadPoolExecutor(workers) as pool:
+            if any(map(_fill, jobs) if workers == 1 else pool.map(_fill_in_process, jobs)):
+                return True
+    return False
 
 
-def _fill(pictures: Pictures, target: Path, start: int, stop: int) -> None:
-    """Decode the images from `start` up to `stop` into the array of a file."""
+def _fill(job: Job) -> bool:
+    """Decode the images from `start` up to `stop` into a file's array; True if it is grey and an image is in colour."""
+    pictures, target, start, stop = job
     array = open_memmap(target, mode="r+")
     for row, (place, pixels) in enumerate(decode(pictures.read(start, stop)), start):
         if pixels.shape[1:] != array.shape[2:]:
@@ -201,11 +191,12 @@ def _fill(pictures: Pictures, target: Path, start: int, stop: int) -> None:
                 f"{place}: the image is {sizes[0]} pixels, the first one {sizes[1]}; bring all to one size"
             )
         if len(pixels) > array.shape[1]:
-            raise _ColourError
+            return True
         array[row] = pixels  # a grey image among colour images is repeated in each channel
+    return False
 
 
-def _fill_in_process(job: tuple[Pictures, Path, int, int]) -> None:
+def _fill_in_process(job: Job) -> bool:
     """Decode in a separate process: for small images Python code dominates, so that threads gain little.
 
     `multiprocessing` is not used: it would run the caller's script again unless that is guarded.
@@ -216,52 +207,36 @@ def _fill_in_process(job: tuple[Pictures, Path, int, int]) -> None:
     if done.returncode:
         last = done.stderr.decode(errors="replace").strip().rpartition("\n")[2]
         raise InputError(f"decoding stopped with code {done.returncode} ({last or 'no message'}); try again")
-    error = pickle.loads(done.stdout)
-    if error is not None:
-        raise error
+    found = pickle.loads(done.stdout)
+    if isinstance(found, InputError):
+        raise found
+    return bool(found)
 
 
 def _serve() -> None:
-    """The main function of the process: read a job from standard input, write the error or None to standard output."""
-    found = None
+    """The main function of the process: read a job from standard input, write the answer or the error to the output."""
     try:
-        _fill(*pickle.load(sys.stdin.buffer))
-    except (InputError, _ColourError) as error:
+        found: bool | InputError = _fill(pickle.load(sys.stdin.buffer))
+    except InputError as error:
         found = error
     pickle.dump(found, sys.stdout.buffer)
 
 
-def _write_manifest(folder: Path, source: str, classes: tuple[str, ...]) -> None:
-    arrays = {
-        path.stem: {
-            "shape": np.load(path, mmap_mode="r").shape,
-            "bytes": path.stat().st_size,
-            "sha256": _file_checksum(path),
-        }
-        for path in sorted(folder.glob("*.npy"))
-    }
-    repeated = count_repeated(*(np.load(folder / f"{name}.npy", mmap_mode="r") for name in ("images", "test_images")))
-    content = {"source": source, "classes": classes, "repeated": repeated, "arrays": arrays}
-    with written_whole(folder / MANIFEST) as part:
-        part.write_text(json.dumps({"sha256": json_digest(content, sort_keys=True), **content}, indent=1))
-
-
-def _open(folder: Path, source: str) -> Decoded | None:
-    """The arrays in the folder, or None if it is missing, incomplete, damaged or of another source."""
+def _open(folder: Path, name: str, source: str) -> Dataset | None:
+    """The dataset in the folder, or None if it is missing, incomplete, damaged or of another source."""
     try:
-        content = json.loads((folder / MANIFEST).read_text())
-        if content.pop("sha256") != json_digest(content, sort_keys=True) or content["source"] != source:
+        content = read_record(folder / MANIFEST)
+        if content["source"] != source:
             return None
         # All bytes are checked each time: CIFAR-10's 184 MB take 0.2 s, and a changed image that nobody noticed would
         # make all later results wrong.
-        for name, entry in content["arrays"].items():
-            path = folder / f"{name}.npy"
-            if path.stat().st_size != entry["bytes"] or _file_checksum(path) != entry["sha256"]:
+        for array, entry in content["arrays"].items():
+            if _file_checksum(folder / f"{array}.npy") != entry["sha256"]:
                 return None
-        images, test_images = (np.load(folder / f"{name}.npy", mmap_mode="r") for name in ("images", "test_images"))
-        labels, test_labels = (frozen(np.load(folder / f"{name}.npy")) for name in ("labels", "test_labels"))
-        classes = tuple(content["classes"])
-        return Decoded(images, labels, test_images, test_labels, classes, content["repeated"])
+        images, test_images = (np.load(folder / f"{part}.npy", mmap_mode="r") for part in ("images", "test_images"))
+        labels, test_labels = (frozen(np.load(folder / f"{part}.npy")) for part in ("labels", "test_labels"))
+        notes = notes_on_repeated(content["repeated"], len(test_labels))
+        return Dataset(name, images, labels, test_images, test_labels, tuple(content["classes"]), notes=notes)
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
 

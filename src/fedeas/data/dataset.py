@@ -1,15 +1,18 @@
-"""A dataset in memory: labelled images in a training and a test part."""
+"""A dataset in memory: labelled images in a training and a test part; the checks of both that all formats share."""
 
 from __future__ import annotations
 
+import hashlib
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
-from fedeas.core.arrays import BLOCK_CELLS, ByteArray, IntArray, digest_of_arrays, for_row_blocks
+from fedeas.core.arrays import BLOCK_CELLS, ByteArray, IntArray, digest_of_arrays, for_row_blocks, frozen_integers
 from fedeas.core.errors import InputError
 from fedeas.core.provenance import DatasetParts
 
@@ -18,6 +21,9 @@ Normalisation = tuple[tuple[float, ...], tuple[float, ...]]
 
 MIDDLE = 0.5
 """Mean and deviation of pixels that are scaled to -1 to 1."""
+
+TEST_SHARE = 0.2
+"""Set aside where there is no test part."""
 
 Part = Literal["train", "test"]
 
@@ -81,18 +87,18 @@ class Dataset:
     @property
     def channel_mean(self) -> tuple[float, ...]:
         """Mean of each channel over the training part, with pixels from 0 to 1."""
-        return tuple(mean for mean, _ in self._moments)
+        return self._moments[0]
 
     @property
     def channel_std(self) -> tuple[float, ...]:
         """Standard deviation of each channel over the training part, with pixels from 0 to 1."""
-        return tuple(std for _, std in self._moments)
+        return self._moments[1]
 
     @cached_property
-    def _moments(self) -> list[tuple[float, float]]:
+    def _moments(self) -> Normalisation:
         """Mean and deviation from sums of whole numbers, which are exact in any order of the blocks."""
         if self.normalisation is not None:
-            return list(zip(*self.normalisation, strict=True))
+            return self.normalisation
         images, sums = np.asarray(self.images), []
 
         def add(rows: slice) -> None:
@@ -101,5 +107,84 @@ class Dataset:
 
         for_row_blocks(add, len(images), math.prod(self.shape), 8 * BLOCK_CELLS)
         count = images.size // self.shape[0]
-        pairs = np.sum(sums, axis=0).astype(np.int64).T.tolist()
-        return [(s / count / 255, math.sqrt(count * squares - s * s) / count / 255) for s, squares in pairs]
+        totals = list(zip(*np.sum(sums, axis=0).astype(np.int64).tolist(), strict=True))
+        spreads = (math.sqrt(count * squares - total * total) for total, squares in totals)
+        return tuple(total / count / 255 for total, _ in totals), tuple(spread / count / 255 for spread in spreads)
+
+
+def checked_labels(place: str, values: ArrayLike, classes: tuple[str, ...] | None, array: str = "") -> IntArray:
+    """The labels, if they are whole numbers from 0 on and, if the classes are known, below their number.
+
+    `array` is the name of the labels in the file, for messages, if they have one.
+    """
+    labels = np.asarray(values)
+    labels = labels[:, 0] if labels.ndim == 2 and labels.shape[1] == 1 else labels
+    if labels.ndim != 1 or (labels.size and labels.dtype.kind not in "iu"):
+        names = "; their names go into classes" if labels.dtype.kind in "US" else ""
+        raise InputError(f"{place}: {array or 'labels'} must be a list of whole numbers, one for each image{names}")
+    wrong = np.flatnonzero((labels < 0) | (labels >= (len(classes) if classes else np.inf)))
+    if wrong.size:
+        limits = f"from 0 to {len(classes) - 1}" if classes else "0 or more"
+        where = f"{place}: {array}" if array else place
+        raise InputError(f"{where}: row {wrong[0] + 1:,} has label {labels[wrong[0]]}, but labels must be {limits}")
+    return frozen_integers(labels)
+
+
+def checked_classes(place: str, names: Iterable[object]) -> tuple[str, ...]:
+    """The names of the classes, if they differ."""
+    classes = tuple(map(str, names))
+    first: dict[str, int] = {}
+    for number, name in enumerate(classes):
+        if first.setdefault(name, number) < number:
+            raise InputError(
+                f"{place}: classes {first[name]} and {number} are both called {name!r}; rename one of them"
+            )
+    return classes
+
+
+def check_any(place: object, labels: IntArray) -> None:
+    """Check that a part that is read alone holds images."""
+    if not len(labels):
+        raise InputError(f"{place}: holds no images; add some")
+
+
+def check_parts(place: str, labels: IntArray, test_labels: IntArray, classes: tuple[str, ...]) -> None:
+    """Check that both parts hold images, and that the training part holds some of every class."""
+    for part, numbers in (("training", labels), ("test", test_labels)):
+        if not numbers.size:
+            raise InputError(f"{place}: the {part} part is empty; add images to it")
+    missing = np.flatnonzero(np.bincount(labels, minlength=len(classes)) == 0)
+    if missing.size:
+        name = classes[missing[0]]
+        remedy = "count labels from 0" if name == "0" else "add some or remove the class"
+        raise InputError(f"{place}: class {name!r} has no images in the training part; {remedy}")
+
+
+def pixel_hash(image: NDArray[np.generic]) -> str:
+    """A hash that equal images share."""
+    return hashlib.sha256(image.tobytes()).hexdigest()
+
+
+def count_repeated(images: ByteArray, test_images: ByteArray) -> int:
+    """How many test images are in the training part, too."""
+    seen = set(map(pixel_hash, np.asarray(images)))
+    return sum(pixel_hash(image) in seen for image in np.asarray(test_images))
+
+
+def notes_on_repeated(count: int, of: int) -> tuple[str, ...]:
+    """A note for the user if the training part holds test images."""
+    return (f"{count:,} of {of:,} test images are in the training part, too",) if count else ()
+
+
+def numbers_upto(labels: IntArray) -> tuple[str, ...]:
+    """Default class names: the numbers from 0 to the largest label."""
+    return tuple(map(str, range(int(labels.max(initial=-1)) + 1)))
+
+
+def share_of(count: int) -> int:
+    """How many of so many images are set aside; never all of them.
+
+    >>> [share_of(count) for count in (1, 2, 3, 10)]
+    [0, 0, 1, 2]
+    """
+    return round(TEST_SHARE * count)

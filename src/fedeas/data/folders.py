@@ -13,19 +13,19 @@ import hashlib
 import json
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import NamedTuple
 
-from fedeas.core.arrays import frozen_integers
+from fedeas.core.arrays import IntArray, frozen_integers
 from fedeas.core.errors import InputError
 from fedeas.core.foreign_text import in_one_form
 from fedeas.core.records import checked_file, read_bytes
-from fedeas.data.cache import Decoded, Encoded, fingerprint, load_decoded
-from fedeas.data.checks import check_parts, notes_on_repeated, share_of
-from fedeas.data.dataset import Dataset, Part
+from fedeas.data.cache import Encoded, fingerprint, load_decoded
+from fedeas.data.dataset import Dataset, Part, check_parts, share_of
 
-TEST_NAMES = ("test", "validation", "valid", "val")  # the first one that exists is the test part
+PART_NAMES: dict[Part, tuple[str, ...]] = {"train": ("train",), "test": ("test", "validation", "valid", "val")}
+"""The first of these names that exists is the part."""
+
 IMAGE_SUFFIXES = {".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".pgm", ".ppm"}
 UNREAD_SUFFIXES = {".avif", ".dcm", ".dng", ".heic", ".heif", ".j2k", ".jfif", ".jp2", ".jxl", ".tga"}
 """Images, too, but files with these suffixes are not read."""
@@ -50,19 +50,6 @@ class ImageFiles:
             yield str(path), read_bytes(path)
 
 
-class ImageTree(NamedTuple):
-    """The images of a folder; each lies in a folder of its class, which may lie in a folder of its client."""
-
-    train: tuple[Path, ...]
-    test: tuple[Path, ...]
-    classes: tuple[str, ...]
-    clients: tuple[str, ...] | None
-    """The client folders of the training part, in order; None if there are none."""
-    test_is_set_aside: bool
-    notes: tuple[str, ...]
-    """What a user should know."""
-
-
 @dataclass(frozen=True)
 class FolderSource:
     """A dataset's folder of images."""
@@ -72,86 +59,111 @@ class FolderSource:
 
     def whole(self) -> Dataset:
         """Both parts; without a test part, a share of each class is for testing."""
-        base, tree = self.base, find_images(self.base)
+        base, (images, unread) = self.base, _below(self.base)
+        test_name = self._folder_of("test")
+        if test_name is not None and not self.has_training_part():
+            raise InputError(f"{base}: holds {test_name} and no folder train; {TREES}")
+        tree = _Tree(base, self._folder_of("train"), images).with_images()
+        clients = tree.clients()
+        if test_name is None:
+            train, test = _set_aside(base, tree.files)
+            whose = "class" if clients is None else "client's images of each class"
+            share = f"{len(test):,} of {len(tree.files):,} images, a fifth of each {whose}"
+            notes = [f"no test part: {share}, are for testing"]
+        else:
+            train, tested, notes = tree.files, _Tree(base, test_name, images), []
+            test = tested.files
+            if unknown := sorted({*tested.classes} - {*tree.classes}):
+                where = f"{tested.folder}: class {unknown[0]!r}"
+                raise InputError(f"{where} is not in train; add it there or remove it here")
 
         def read() -> Encoded:
-            labels, test_labels = (frozen_integers(labels_of(part, tree.classes)) for part in (tree.train, tree.test))
+            labels, test_labels = (_places(map(_class_of, part), tree.classes) for part in (train, test))
             check_parts(str(base), labels, test_labels, tree.classes)
-            return Encoded(ImageFiles(tree.train), labels, ImageFiles(tree.test), test_labels, tree.classes)
+            return Encoded(ImageFiles(train), labels, ImageFiles(test), test_labels, tree.classes)
 
         # The folder's path belongs to its identity, since files of two folders can agree in names, sizes and times.
         # Its classes do, too, since a class without images has no file; so does which images are for testing.
-        train, test = (tuple(path.relative_to(base).as_posix() for path in part) for part in (tree.train, tree.test))
-        aside = [test] if tree.test_is_set_aside else []
-        identity = json.dumps([str(base.resolve()), tree.classes, *aside])
-        decoded = load_decoded(self.name, fingerprint(identity, base, [*tree.train, *tree.test]), read)
-        clients, owners = tree.clients, None
-        if clients is not None:
-            number = {name: row for row, name in enumerate(clients)}
-            owners = frozen_integers([number[name_of(path.parent.parent)] for path in tree.train])
-        return Dataset(
-            self.name,
-            *decoded.parts,
-            clients=clients,
-            owners=owners,
-            sample_names=train,
-            test_names=test,
-            notes=(*tree.notes, *notes_on_repeated(decoded.repeated, len(tree.test))),
-        )
+        names, test_names = (tuple(path.relative_to(base).as_posix() for path in part) for part in (train, test))
+        identity = json.dumps([str(base.resolve()), tree.classes, *([test_names] if test_name is None else [])])
+        data = load_decoded(self.name, fingerprint(identity, base, [*train, *test]), read)
+        outside = sorted({*images} - {*train, *test})
+        for found, why in (
+            (unread, "convert them to PNG"),
+            (outside, "they are outside of the parts for training and testing"),
+        ):
+            if found:
+                example = found[0].relative_to(base).as_posix()
+                notes.append(f"{base}: {len(found):,} images such as {example} are not used; {why}")
+        owners = None if clients is None else _places(map(_client_of, train), clients)
+        own = {"clients": clients, "owners": owners, "sample_names": names, "test_names": test_names}
+        return replace(data, notes=(*notes, *data.notes), **own)
 
-    def part(self, part: Part) -> Decoded:
+    def part(self, part: Part) -> Dataset:
         """One part alone, in the place of the training part; a folder without parts is one part."""
-        base, names = self.base, ("train",) if part == "train" else TEST_NAMES
-        _check_is_there(base)
-        found = next((name for name in names if (base / name).is_dir()), None)
-        other = next((name for name in ("train", *TEST_NAMES) if (base / name).is_dir()), None)
+        base = self.base
+        images, _ = _below(base)
+        found, other = self._folder_of(part), self._folder_of("train") or self._folder_of("test")
         if found is None and other is not None:
             remedy = f"add it, or put the class folders into {base}"
-            raise InputError(f"{base}: holds {other} and no folder {names[0]}; {remedy}")
-        folder = base if found is None else base / found
-        files, depth = _images_of(base, folder, _below(folder)[0])
-        if not files:
-            raise InputError(f"{folder}: no images in class folders; {TREES}")
-        classes = _class_names(folder, depth)
-        labels = frozen_integers(labels_of(files, classes))
-        encoded = Encoded(ImageFiles(files), labels, ImageFiles(()), labels[:0], classes)
-        identity = json.dumps([str(base.resolve()), classes, "one part"])
-        return load_decoded(self.name, fingerprint(identity, base, files), lambda: encoded)
+            raise InputError(f"{base}: holds {other} and no folder {part}; {remedy}")
+        tree = _Tree(base, found, images).with_images()
+        labels, nothing = (_places(map(_class_of, part), tree.classes) for part in (tree.files, ()))
+        encoded = Encoded(ImageFiles(tree.files), labels, ImageFiles(()), nothing, tree.classes)
+        identity = json.dumps([str(base.resolve()), tree.classes, "one part"])
+        return load_decoded(self.name, fingerprint(identity, base, tree.files), lambda: encoded)
 
     def has_training_part(self) -> bool:
         """Whether there is a folder of training images."""
-        return (self.base / "train").is_dir()
+        return self._folder_of("train") is not None
 
-    def has_class_names(self) -> bool:
-        """True: folders have names."""
-        return True
+    def _folder_of(self, part: Part) -> str | None:
+        """The name of the folder of a part, if there is one."""
+        return next((name for name in PART_NAMES[part] if (self.base / name).is_dir()), None)
 
 
-def find_images(base: Path) -> ImageTree:
-    """The images below a folder, by part, client and class."""
-    _check_is_there(base)
-    test_name = next((part for part in TEST_NAMES if (base / part).is_dir()), None)
-    has_train = (base / "train").is_dir()
-    if test_name is not None and not has_train:
-        raise InputError(f"{base}: holds {test_name} and no folder train; {TREES}")
-    part = base / "train" if has_train else base
-    images, unread = _below(base)
-    files, depth = _images_of(base, part, images)
-    if not files and not has_train:
-        raise InputError(f"{base}: no images in class folders; {TREES}")
-    classes = _class_names(part, depth)
-    clients = _clients(part, files) if depth == 2 else None
-    if test_name is None:
-        train, test = _set_aside(base, files)
-        whose = "class" if clients is None else "client's images of each class"
-        note = f"no test part: {len(test):,} of {len(files):,} images, a fifth of each {whose}, are for testing"
-        return ImageTree(train, test, classes, clients, True, (note, *_unused(base, images, unread, files)))
-    test, test_depth = _images_of(base, base / test_name, images)
-    unknown = sorted({*_class_names(base / test_name, test_depth)} - {*classes})
-    if unknown:
-        raise InputError(f"{base / test_name}: class {unknown[0]!r} is not in train; add it there or remove it here")
-    notes = tuple(_unused(base, images, unread, [*files, *test]))
-    return ImageTree(files, test, classes, clients, False, notes)
+class _Tree:
+    """The images of the folder `base`, or of a part in it: by class, or by client and class."""
+
+    def __init__(self, base: Path, part: str | None, images: Sequence[Path]) -> None:
+        self.folder = base / (part or "")
+        by_depth: dict[int, list[Path]] = {}
+        for path in images:
+            if path.is_relative_to(self.folder):
+                by_depth.setdefault(len(path.relative_to(self.folder).parts) - 1, []).append(path)
+        if len(by_depth) > 1:
+            one, other = (by_depth[depth] for depth in sorted(by_depth)[:2])
+            shown = [f"{found[0].relative_to(base).as_posix()} (one of {len(found):,})" for found in (one, other)]
+            raise InputError(f"{base}: images at two depths, {shown[0]} and {shown[1]}; {TREES}")
+        self.depth = 2 if 2 in by_depth else 1
+        self.files = tuple(by_depth.get(self.depth, ()))
+        self.classes = tuple(sorted({name_of(path) for path in self._folders(self.depth)}))
+
+    def with_images(self) -> _Tree:
+        """Itself; refused without images."""
+        if not self.files:
+            raise InputError(f"{self.folder}: no images in class folders; {TREES}")
+        return self
+
+    def clients(self) -> tuple[str, ...] | None:
+        """The client folders, each of which must have images; None if there are none."""
+        if self.depth == 1:
+            return None
+        found = set(map(_client_of, self.files))
+        empty = next((path for path in self._folders(1) if name_of(path) not in found), None)
+        if empty is not None:
+            raise InputError(f"{empty}: a client without images; add some or remove the folder")
+        return tuple(sorted(found))
+
+    def _folders(self, depth: int) -> list[Path]:
+        """The folders so deep below; two in one place must not differ only in the Unicode form of their names."""
+        found = sorted(path for path in self.folder.glob("/".join(["[!.]*"] * depth)) if path.is_dir())
+        first: dict[Path, Path] = {}
+        for path in found:
+            if first.setdefault(path.with_name(name_of(path)), path) != path:
+                remedy = "move their images into one"
+                raise InputError(f"{path}: two folders have this name, in two forms of Unicode; {remedy}")
+        return found
 
 
 def name_of(folder: Path) -> str:
@@ -159,33 +171,24 @@ def name_of(folder: Path) -> str:
     return in_one_form(folder.name)
 
 
-def labels_of(files: Iterable[Path], classes: Sequence[str]) -> list[int]:
-    """The class of each image, by its place in `classes`."""
-    number = {name: column for column, name in enumerate(classes)}
-    return [number[name_of(path.parent)] for path in files]
+def _class_of(image: Path) -> str:
+    return name_of(image.parent)
 
 
-def _check_is_there(base: Path) -> None:
-    if not base.is_dir():
-        where = "" if base.is_absolute() else f" in {Path.cwd()}; paths start where the command is run"
-        raise InputError(f"{base}: no such folder{where}")
+def _client_of(image: Path) -> str:
+    return name_of(image.parent.parent)
 
 
-def _images_of(base: Path, part: Path, images: Sequence[Path]) -> tuple[tuple[Path, ...], int]:
-    """The images of a part, and at which depth the folders of classes are: 1, or 2 below folders of clients."""
-    by_depth: dict[int, list[Path]] = {}
-    for path in (path for path in images if path.is_relative_to(part)):
-        by_depth.setdefault(len(path.relative_to(part).parts) - 1, []).append(path)
-    if len(by_depth) > 1:
-        one, other = (by_depth[depth] for depth in sorted(by_depth)[:2])
-        shown = [f"{found[0].relative_to(base).as_posix()} (one of {len(found):,})" for found in (one, other)]
-        raise InputError(f"{base}: images at two depths, {shown[0]} and {shown[1]}; {TREES}")
-    depth = 2 if 2 in by_depth else 1
-    return tuple(by_depth.get(depth, ())), depth
+def _places(names: Iterable[str], among: Sequence[str]) -> IntArray:
+    number = {name: place for place, name in enumerate(among)}
+    return frozen_integers([number[name] for name in names])
 
 
 def _below(base: Path) -> tuple[list[Path], list[Path]]:
     """The images below a folder, and those of formats that are not read; hidden files and folders are left out."""
+    if not base.is_dir():
+        where = "" if base.is_absolute() else f" in {Path.cwd()}; paths start where the command is run"
+        raise InputError(f"{base}: no such folder{where}")
     images: list[Path] = []
     unread: list[Path] = []
     for place, folders, files in os.walk(base, followlinks=True):
@@ -202,30 +205,6 @@ def _below(base: Path) -> tuple[list[Path], list[Path]]:
     return sorted(images), sorted(unread)
 
 
-def _unused(base: Path, images: Sequence[Path], unread: Sequence[Path], used: Sequence[Path]) -> Iterator[str]:
-    """Notes on images that are not used: of formats that are not read, or outside of train and test."""
-    outside = sorted({*images} - {*used})
-    for found, why in (
-        (unread, "convert them to PNG"),
-        (outside, "they are outside of the parts for training and testing"),
-    ):
-        if found:
-            yield f"{base}: {len(found):,} images such as {found[0].relative_to(base).as_posix()} are not used; {why}"
-
-
-def _class_names(part: Path, depth: int) -> tuple[str, ...]:
-    return tuple(sorted({name_of(path) for path in _folders(part, depth)}))
-
-
-def _clients(part: Path, files: Sequence[Path]) -> tuple[str, ...]:
-    """The client folders; refuse one without images."""
-    found = {name_of(path.parent.parent) for path in files}
-    empty = next((path for path in _folders(part, 1) if name_of(path) not in found), None)
-    if empty is not None:
-        raise InputError(f"{empty}: a client without images; add some or remove the folder")
-    return tuple(sorted(found))
-
-
 def _set_aside(base: Path, files: Sequence[Path]) -> tuple[tuple[Path, ...], tuple[Path, ...]]:
     """Training and test images: the share of each folder, chosen by hashes of the names, so it is always the same."""
     folders: dict[Path, list[Path]] = {}
@@ -238,13 +217,3 @@ def _set_aside(base: Path, files: Sequence[Path]) -> tuple[tuple[Path, ...], tup
     if files and not test:
         raise InputError(f"{base}: too few images to set a test part aside; add a folder test")
     return tuple(path for path in files if path not in test), tuple(path for path in files if path in test)
-
-
-def _folders(part: Path, depth: int) -> list[Path]:
-    """The folders so deep below a part; two in one place must not differ only in the Unicode form of their names."""
-    found = sorted(path for path in part.glob("/".join(["[!.]*"] * depth)) if path.is_dir())
-    first: dict[Path, Path] = {}
-    for path in found:
-        if first.setdefault(path.with_name(name_of(path)), path) != path:
-            raise InputError(f"{path}: two folders have this name, in two forms of Unicode; move their images into one")
-    return found

@@ -6,19 +6,18 @@ import json
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from fedeas.core.arrays import IntArray
 from fedeas.core.errors import InputError
 from fedeas.core.records import checked_file, unreadable
-from fedeas.data.cache import Decoded, Encoded, fingerprint, load_decoded
-from fedeas.data.checks import check_parts, checked_classes, checked_labels, notes_on_repeated, numbers_upto
-from fedeas.data.dataset import Dataset, Part
-from fedeas.data.folders import TEST_NAMES
+from fedeas.data.cache import Encoded, fingerprint, load_decoded
+from fedeas.data.dataset import Dataset, Part, check_any, check_parts, checked_classes, checked_labels, numbers_upto
+from fedeas.data.folders import PART_NAMES
 
 IMAGE_COLUMNS = ("img", "image")
 LABEL_COLUMNS = ("label", "fine_label")
@@ -33,30 +32,31 @@ class ParquetColumn:
     """Images in a column of Parquet files, as structs of bytes and path."""
 
     paths: tuple[Path, ...]
-    rows: tuple[int, ...]
     column: str
+    count: int
 
     def __len__(self) -> int:
-        return sum(self.rows)
+        return self.count
 
     def read(self, start: int, stop: int) -> Iterator[tuple[str, bytes]]:
         """The place of each image, for messages, and its bytes; reads only the row groups that hold them."""
         import pyarrow.parquet as pq
 
-        for path, rows in zip(self.paths, self.rows, strict=True):
+        before = 0  # images in earlier files
+        for path in self.paths:
             with _reading(path):
-                file = pq.ParquetFile(path)
-                sizes = np.array([file.metadata.row_group(each).num_rows for each in range(file.num_row_groups)], int)
-                ends = np.cumsum(sizes)
-                groups = np.flatnonzero((ends > start) & (ends - sizes < stop)).tolist()
-                row = int((ends - sizes)[groups[0]]) if groups else 0
-                batches = file.iter_batches(BATCH_ROWS, row_groups=groups, columns=[self.column]) if groups else ()
-                for batch in batches:
-                    for data in batch.column(self.column).field("bytes").to_pylist():
-                        if start <= row < stop:
-                            yield f"{path}: row {row + 1:,}", data or b""
-                        row += 1
-            start, stop = start - rows, stop - rows
+                file, row = pq.ParquetFile(path), before
+                for group in range(file.num_row_groups):
+                    end = row + file.metadata.row_group(group).num_rows
+                    if start < end and row < stop:
+                        for batch in file.iter_batches(BATCH_ROWS, row_groups=[group], columns=[self.column]):
+                            blobs = batch.column(self.column).field("bytes").to_pylist()
+                            for number, data in enumerate(blobs, row):
+                                if start <= number < stop:
+                                    yield f"{path}: row {number - before + 1:,}", data or b""
+                            row += len(blobs)
+                    row = end
+                before = row
 
 
 @contextmanager
@@ -83,7 +83,7 @@ class ParquetSource:
         if not base.is_dir():
             raise InputError(f"{base}: no such folder; give one that holds train-*.parquet and test-*.parquet")
         found = sorted(base.rglob("*.parquet"))
-        train, test = split_files(base, found, "train"), files_for_testing(base, found)
+        train, test = (split_files(base, found, part) for part in PART_NAMES)
         if not train or not test:
             missing = "test" if train else "train"
             announced = f"{missing}-00000-of-00001.parquet"
@@ -94,39 +94,31 @@ class ParquetSource:
             check_parts(str(base), encoded.labels, encoded.test_labels, encoded.classes)
             return encoded
 
-        decoded = load_decoded(self.name, fingerprint(self.name, base, [*train, *test]), read)
-        return Dataset(self.name, *decoded.parts, notes=notes_on_repeated(decoded.repeated, len(decoded.test_labels)))
+        return load_decoded(self.name, fingerprint(self.name, base, [*train, *test]), read)
 
-    def part(self, part: Part) -> Decoded:
+    def part(self, part: Part) -> Dataset:
         """One part alone, in the place of the training part."""
         folder, files = self._files(part)
 
         def read() -> Encoded:
             encoded = read_parquet(files, [])
-            if not len(encoded.labels):
-                raise InputError(f"{self.base}: holds no images; add some")
+            check_any(self.base, encoded.labels)
             return encoded
 
-        return load_decoded(self.name, fingerprint(f"{folder.resolve()} one part", folder, files), read)
+        data = load_decoded(self.name, fingerprint(f"{folder.resolve()} one part", folder, files), read)
+        return replace(data, has_class_names=_Columns.of(files[0]).classes is not None)
 
     def has_training_part(self) -> bool:
         """Whether there are files of a training part."""
         return bool(split_files(*self._all_files(), "train"))
 
-    def has_class_names(self) -> bool:
-        """Whether the classes have names, and not numbers alone."""
-        _, (first, *_) = self._files("train")
-        schema, features = _schema(first)
-        return _class_names(features, _label_column(schema, features, first), first) is not None
-
     def _files(self, part: Part) -> tuple[Path, list[Path]]:
         """A folder and its Parquet files of one part; all of them if neither files nor folders are named for parts."""
         folder, found = self._all_files()
-        files = split_files(folder, found, part) if part == "train" else files_for_testing(folder, found)
-        if files:
+        if files := split_files(folder, found, part):
             return folder, files
         if len(found) == 1:
-            names_parts = any(split_files(folder, found, each) for each in ("train", *TEST_NAMES))
+            names_parts = any(split_files(folder, found, each) for each in PART_NAMES)
         else:  # also in a way that is not read, such as training-0.parquet
             words = (word for path in found for word in path.relative_to(folder).parts)
             names_parts = any(word.lower().startswith(("train", "test", "val")) for word in words)
@@ -143,14 +135,14 @@ class ParquetSource:
         return (base, sorted(base.rglob("*.parquet"))) if base.is_dir() else (base.parent, [base])
 
 
-def split_files(base: Path, found: Sequence[Path], split: str) -> list[Path]:
-    """The files whose names begin with the split's; they must be complete and of one configuration."""
-    files = [path for path in found if re.match(rf"{split}[-.]", path.name)]
+def split_files(base: Path, found: Sequence[Path], part: Part) -> list[Path]:
+    """The files whose names begin with one of the part's; they must be complete and of one configuration."""
+    matching = ([path for path in found if re.match(rf"{name}[-.]", path.name)] for name in PART_NAMES[part])
+    files = next(filter(None, matching), [])
     folders = sorted({path.parent.relative_to(base).as_posix() for path in files})
     if len(folders) > 1:
-        raise InputError(
-            f"{base}: {split} files in several folders ({', '.join(folders)}); keep one (root, --data-root)"
-        )
+        where = ", ".join(folders)
+        raise InputError(f"{base}: {part} files in several folders ({where}); keep one (root, --data-root)")
     for path in files:
         announced = re.search(r"-of-(\d+)", path.name)
         if announced and int(announced[1]) != len(files):
@@ -158,26 +150,17 @@ def split_files(base: Path, found: Sequence[Path], split: str) -> list[Path]:
     return files
 
 
-def files_for_testing(base: Path, found: Sequence[Path]) -> list[Path]:
-    """The files of the test part, which may have another name; none if there is no such part."""
-    return next((files for part in TEST_NAMES if (files := split_files(base, found, part))), [])
-
-
 def read_parquet(train: list[Path], test: list[Path]) -> Encoded:
     """Labels of both parts, and readers of their images; the test part may be empty."""
-    schema, features = _schema(train[0])
-    image, label = _image_column(schema, train[0]), _label_column(schema, features, train[0])
-    classes = _class_names(features, label, train[0])
+    columns = _Columns.of(train[0])
     for path in (*train[1:], *test):
-        others = _class_names(_schema(path)[1], label, path)
-        if others not in (classes, None):
-            raise InputError(
-                f"{path}: its classes or their order differ from those of {train[0]}; give all files the same"
-            )
-    pictures, labels = _read_split(train, image, label, classes)
-    classes = classes or numbers_upto(labels)
-    test_pictures, test_labels = _read_split(test, image, label, classes)
-    return Encoded(pictures, labels, test_pictures, test_labels, classes)
+        others = _class_names(_schema(path)[1], columns.label, path)
+        if others not in (columns.classes, None):
+            differ = f"its classes or their order differ from those of {train[0]}"
+            raise InputError(f"{path}: {differ}; give all files the same")
+    pictures, labels = _read_split(train, columns)
+    columns = columns._replace(classes=columns.classes or numbers_upto(labels))
+    return Encoded(pictures, labels, *_read_split(test, columns), columns.classes or ())
 
 
 def _schema(path: Path) -> tuple[Any, Features]:
@@ -199,35 +182,41 @@ def _class_names(features: Features, label: str, path: Path) -> tuple[str, ...] 
     return checked_classes(str(path), names) if names and isinstance(names, list) else None
 
 
-def _read_split(
-    files: list[Path], image: str, label: str, classes: tuple[str, ...] | None
-) -> tuple[ParquetColumn, IntArray]:
+class _Columns(NamedTuple):
+    """The columns of images and labels, and the names of the classes if there are any."""
+
+    image: str
+    label: str
+    classes: tuple[str, ...] | None
+
+    @staticmethod
+    def of(path: Path) -> _Columns:
+        """The columns of a file."""
+        import pyarrow as pa
+
+        schema, features = _schema(path)
+        structs = [column for column in schema if pa.types.is_struct(column.type)]
+        images = [column.name for column in structs if column.type.get_field_index("bytes") >= 0]
+        shown = ", ".join(schema.names)
+        if not images:
+            raise InputError(f"{path}: no column of images (structs of bytes and path) among {shown}")
+        known = [name for name in IMAGE_COLUMNS if name in images]
+        if len(images) > 1 and not known:
+            raise InputError(f"{path}: several columns of images, {', '.join(images)}; call one of them image")
+        announced = [name for name in schema.names if features.get(name, {}).get("_type") == "ClassLabel"]
+        labels = [name for name in LABEL_COLUMNS if name in schema.names][:1] or announced
+        if len(labels) != 1:
+            raise InputError(f"{path}: no single column of labels among {shown}; call it label")
+        return _Columns((known or images)[0], labels[0], _class_names(features, labels[0], path))
+
+
+def _read_split(files: list[Path], columns: _Columns) -> tuple[ParquetColumn, IntArray]:
     import pyarrow.parquet as pq
 
-    labels = [np.zeros(0, np.int64)]
+    read = [np.zeros(0, np.int64)]
     for path in files:
         with _reading(path):
-            values = pq.read_table(path, columns=[label]).column(0)
-        labels.append(checked_labels(str(path), values.to_numpy(), classes))
-    return ParquetColumn(tuple(files), tuple(map(len, labels[1:])), image), np.concatenate(labels)
-
-
-def _image_column(schema: Any, path: Path) -> str:
-    import pyarrow as pa
-
-    structs = [column for column in schema if pa.types.is_struct(column.type)]
-    found = [column.name for column in structs if column.type.get_field_index("bytes") >= 0]
-    if not found:
-        raise InputError(f"{path}: no column of images (structs of bytes and path) among {', '.join(schema.names)}")
-    known = [name for name in IMAGE_COLUMNS if name in found]
-    if len(found) > 1 and not known:
-        raise InputError(f"{path}: several columns of images, {', '.join(found)}; call one of them image")
-    return (known or found)[0]
-
-
-def _label_column(schema: Any, features: Features, path: Path) -> str:
-    announced = [name for name in schema.names if features.get(name, {}).get("_type") == "ClassLabel"]
-    found = [name for name in LABEL_COLUMNS if name in schema.names] or announced
-    if not found or (len(found) > 1 and found[0] not in LABEL_COLUMNS):
-        raise InputError(f"{path}: no single column of labels among {', '.join(schema.names)}; call it label")
-    return found[0]
+            values = pq.read_table(path, columns=[columns.label]).column(0)
+        read.append(checked_labels(str(path), values.to_numpy(), columns.classes))
+    labels = np.concatenate(read)
+    return ParquetColumn(tuple(files), columns.image, len(labels)), labels

@@ -65,17 +65,17 @@ class Partition:
 
     def save(self, path: PathLike) -> None:
         """Write everything to one ``.npz`` file, whole or not at all."""
-        arrays = (
-            self.labels,
-            np.concatenate(self.indices),
-            np.array([part.size for part in self.indices]),
-            np.concatenate(self.test_indices),
-            np.array([part.size for part in self.test_indices]),
-            np.array(self.num_classes),
-            np.array(json.dumps(self.recipe)),
-        )
-        names = {} if self.clients is None else {NAMES: np.array(self.clients)}
-        write_arrays(path, **dict(zip(SAVED, arrays, strict=True)), **names)
+        arrays = {
+            "labels": self.labels,
+            "indices": np.concatenate(self.indices),
+            "sizes": [part.size for part in self.indices],
+            "test_indices": np.concatenate(self.test_indices),
+            "test_sizes": [part.size for part in self.test_indices],
+            "num_classes": self.num_classes,
+            "recipe": json.dumps(self.recipe),
+        }
+        names = {} if self.clients is None else {NAMES: self.clients}
+        write_arrays(path, **{name: np.array(values) for name, values in (arrays | names).items()})
 
     @staticmethod
     def load(path: PathLike) -> Partition:
@@ -86,17 +86,15 @@ class Partition:
         names = read_optional_array(path, NAMES, remedy)
         try:
             table, classes = _whole(labels), int(num_classes)
-            if table.size and not 0 <= table.min() <= table.max() < classes <= table.size + MOST_EMPTY:
-                raise ValueError("labels and number of classes do not go together")
+            is_within = not table.size or 0 <= table.min() <= table.max() < classes <= table.size + MOST_EMPTY
+            _check(is_within, "labels and number of classes do not go together")
             held, tested = _cut(indices, sizes, table.size), _cut(test_indices, test_sizes, table.size)
-            if len(tested) != len(held):
-                raise ValueError("training and test parts are of different numbers of clients")
+            _check(len(tested) == len(held), "training and test parts are of different numbers of clients")
             clients = None if names is None else tuple(map(str, names))
-            if clients is not None and not len(set(clients)) == len(clients) == len(held):
-                raise ValueError("names of clients do not go together with their samples")
+            is_named = clients is None or len(set(clients)) == len(clients) == len(held)
+            _check(is_named, "names of clients do not go together with their samples")
             made_by = json.loads(str(recipe))
-            if not isinstance(made_by, dict):
-                raise ValueError("the recipe is not a dictionary")
+            _check(isinstance(made_by, dict), "the recipe is not a dictionary")
             return Partition(held, tested, table, classes, made_by, clients)
         except (ValueError, TypeError, IndexError) as error:
             raise damaged(path, error, remedy) from None
@@ -190,11 +188,17 @@ def paper_replay(dataset: str | ArrayLike, clients: int, alpha: float, seed: int
     _check(0 <= seed < 2**32, f"the paper's stream takes seeds from 0 to {2**32 - 1}, not {seed}")
     labels = known_dataset(dataset).labels(merged=True) if isinstance(dataset, str) else dataset
     data, stream = _Labelled(labels, clients), np.random.RandomState(seed)
-    members = [part.copy() for part in data.members]
-    ends, draws = _replay_draw(members, clients, alpha, stream), 1
-    while np.diff(ends, prepend=0).sum(axis=0).min() < 10:
-        _check(draws < MAX_DRAWS, f"no draw out of {MAX_DRAWS:,} gave each client 10 samples; use fewer clients")
-        ends, draws = _replay_draw(members, clients, alpha, stream), draws + 1
+    members, alphas = data.members, np.full(clients, alpha)
+    ends = np.empty((len(members), clients), dtype=np.int64)  # where each client's part of a class ends
+    for draws in range(1, MAX_DRAWS + 1):
+        for part, its in zip(members, ends, strict=True):
+            stream.shuffle(part)
+            its[:] = np.cumsum(stream.dirichlet(alphas)) * part.size
+            its[-1] = part.size
+        if np.diff(ends, prepend=0).sum(axis=0).min() >= 10:
+            break
+    else:
+        raise InputError(f"no draw out of {MAX_DRAWS:,} gave each client 10 samples; use fewer clients")
     pieces = zip(*(np.split(part, its[:-1]) for part, its in zip(members, ends, strict=True)), strict=True)
     owned = [np.concatenate(piece) for piece in pieces]
     train, test = [], []
@@ -212,18 +216,13 @@ class _Labelled:
     """Checked labels with the samples of each class; all schemes start from it and finish with `assembled`."""
 
     def __init__(self, labels: ArrayLike, clients: int) -> None:
-        self.labels = np.asarray(labels)
-        _check(self.labels.ndim == 1 and self.labels.size > 0, "labels must be a list with at least one entry")
-        _check(
-            self.labels.dtype.kind in "iu" and self.labels.min() >= 0,
-            "labels must be whole numbers from 0 on",
-        )
-        self.labels = self.labels.astype(np.int64)
-        self.num_classes = max(int(self.labels.max()) + 1, 2)
-        _check(
-            isinstance(clients, int | np.integer) and 1 <= clients <= self.labels.size,
-            f"clients must be between 1 and the {self.labels.size:,} samples, not {clients}",
-        )
+        given = np.asarray(labels)
+        _check(given.ndim == 1 and given.size > 0, "labels must be a list with at least one entry")
+        _check(given.dtype.kind in "iu" and given.min() >= 0, "labels must be whole numbers from 0 on")
+        self.labels = given.astype(np.int64)
+        self.num_classes = max(int(given.max()) + 1, 2)
+        is_possible = isinstance(clients, int | np.integer) and 1 <= clients <= given.size
+        _check(is_possible, f"clients must be between 1 and the {given.size:,} samples, not {clients}")
         self.clients = int(clients)
         self.members = [np.flatnonzero(self.labels == label) for label in range(self.num_classes)]
 
@@ -274,32 +273,19 @@ def _draw(data: _Labelled, alpha: float, rng: np.random.Generator, fair_share: f
     return [np.concatenate(parts) for parts in pieces]
 
 
-def _replay_draw(members: list[IntArray], clients: int, alpha: float, stream: np.random.RandomState) -> IntArray:
-    """Shuffle the samples of each class in place; where each client's part of them ends, (classes, clients)."""
-    alphas, ends = np.full(clients, alpha), np.empty((len(members), clients), dtype=np.int64)
-    for part, its in zip(members, ends, strict=True):
-        stream.shuffle(part)
-        its[:] = np.cumsum(stream.dirichlet(alphas)) * part.size
-        its[-1] = part.size
-    return ends
-
-
 def _cut(flat: NDArray[Any], sizes: NDArray[Any], samples: int) -> tuple[IntArray, ...]:
     """The clients' parts of a list of samples, each of which must be there."""
     flat, sizes = _whole(flat), _whole(sizes)
-    if sizes.sum() != flat.size or sizes.min(initial=0) < 0 or not sizes.size:
-        raise ValueError("sizes do not add up to the samples")
-    if flat.size and not 0 <= flat.min() <= flat.max() < samples:
-        raise ValueError("samples that are not there")
+    _check(sizes.size and sizes.min() >= 0 and sizes.sum() == flat.size, "sizes do not add up to the samples")
+    _check(not flat.size or 0 <= flat.min() <= flat.max() < samples, "samples that are not there")
     return tuple(np.split(flat, np.cumsum(sizes)[:-1]))
 
 
 def _whole(values: NDArray[Any]) -> IntArray:
-    if values.ndim != 1 or (values.size and values.dtype.kind not in "iu"):
-        raise ValueError("not lists of whole numbers")
+    _check(values.ndim == 1 and (not values.size or values.dtype.kind in "iu"), "not lists of whole numbers")
     return values.astype(np.int64)
 
 
-def _check(holds: bool | np.bool_, message: str) -> None:
+def _check(holds: bool | int | np.bool_, message: str) -> None:
     if not holds:
         raise InputError(message)

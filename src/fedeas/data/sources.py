@@ -26,7 +26,7 @@ from fedeas.core.own_code import PREFIX, failed, find_callable
 from fedeas.core.spec import read_call
 from fedeas.core.weight_files import explained
 from fedeas.data.checks import checked_classes, numbers_upto
-from fedeas.data.dataset import MIDDLE, Dataset
+from fedeas.data.dataset import MIDDLE, Dataset, checked_classes, numbers_upto, share_of
 from fedeas.data.folders import FolderSource
 from fedeas.data.names import HUB_REPOSITORIES, NAMES, checked_name
 from fedeas.data.npz import NPZ_NAMES, NpzSource, dataset_of_arrays
@@ -34,7 +34,6 @@ from fedeas.data.parquet import ParquetSource
 
 DIGITS_FILE = "datasets/data/digits.csv.gz"
 DIGITS_SEED = 0
-DIGITS_TEST_SHARE = 0.2
 
 Source = NpzSource | FolderSource | ParquetSource
 
@@ -48,41 +47,41 @@ def load_dataset(name: str, root: PathLike | None = None) -> Dataset:
     `root` is a folder to use instead of the Hugging Face Hub, with Parquet files below ``cifar10/``, ``cifar100/``,
     ``fashion-mnist/`` or ``owner/name/``.
     """
-    name = checked_name(name)
-    if name.startswith(PREFIX):
-        return _from_code(name)
-    if name == "digits":
-        with extra_for("the dataset digits"):
-            package = find_spec("sklearn")
-            if package is None or package.origin is None:
-                raise ModuleNotFoundError(name="sklearn")
-        file = Path(package.origin).parent / DIGITS_FILE
-        return _digits(file if file.exists() else None)
-    return source_of(name, root).whole()
+    source = source_of(name, root)
+    if source is not None:
+        return source.whole()
+    if name != "digits":
+        return _from_code(checked_name(name))
+    with extra_for("the dataset digits"):
+        package = find_spec("sklearn")
+        if package is None or package.origin is None:
+            raise ModuleNotFoundError(name="sklearn")
+    file = Path(package.origin).parent / DIGITS_FILE
+    return _digits(file if file.exists() else None)
 
 
 def load_own(name: str, root: PathLike | None = None) -> Dataset:
     """Load one client's data, like `load_dataset`, but no test part is needed, and not every class."""
-    name = checked_name(name)
-    if name == "digits" or name.startswith(PREFIX):
-        return load_dataset(name, root)
     source = source_of(name, root)
-    return Dataset(name, *source.part("train").parts, has_class_names=source.has_class_names())
+    return load_dataset(name) if source is None else source.part("train")
 
 
 def load_test_part(name: str, root: PathLike | None = None) -> Dataset:
     """Load a server's test set; of a training part that is there, too, only the normalisation is kept."""
-    name = checked_name(name)
-    source = None if name == "digits" or name.startswith(PREFIX) else source_of(name, root)
+    source = source_of(name, root)
     if source is not None and not source.has_training_part():
-        images, labels, no_images, no_labels, classes = source.part("test").parts
-        channels = images.shape[1]
-        middle = (MIDDLE,) * channels
-        given = source.normalisation(channels) if isinstance(source, NpzSource) else (middle, middle)
-        return Dataset(name, no_images, no_labels, images, labels, classes, normalisation=given)
-    data = load_dataset(name, root) if source is None else source.whole()
-    given, test = (data.channel_mean, data.channel_std), (data.test_images, data.test_labels, data.classes)
-    return Dataset(name, data.images[:0], data.labels[:0], *test, test_names=data.test_names, normalisation=given)
+        found = source.part("test")
+        middle = (MIDDLE,) * found.shape[0]
+        return replace(
+            found, images=found.test_images, labels=found.test_labels, test_images=found.images,
+            test_labels=found.labels, normalisation=found.normalisation or (middle, middle),
+        )  # fmt: skip
+    data = load_dataset(name, root)
+    given = data.channel_mean, data.channel_std
+    return replace(
+        data, images=data.images[:0], labels=data.labels[:0], clients=None, owners=None, sample_names=(), notes=(),
+        normalisation=given,
+    )  # fmt: skip
 
 
 def as_in_run(own: Dataset, classes: tuple[str, ...], shape: tuple[int, int, int]) -> Dataset:
@@ -123,28 +122,29 @@ def misleading_label(classes: tuple[str, ...]) -> int | None:
     return next((place for place, name in enumerate(classes) if str(place) in names - {name}), None)
 
 
-def source_of(name: str, root: PathLike | None) -> Source:
-    """Where the images of a dataset are, if it is neither digits nor a user's own function."""
-    kind, _, place = name.partition(":")
+def source_of(name: str, root: PathLike | None) -> Source | None:
+    """Where the images of a dataset are; None for digits and a user's own function.
+
+    Datasets on the Hub are fetched if there is no `root`.
+    """
+    known = checked_name(name)
+    kind, _, place = known.partition(":")
     if kind in SOURCES:
-        return SOURCES[kind](name, Path(place))
-    return ParquetSource(name, _hub_folder(name, root))
-
-
-def _hub_folder(name: str, root: PathLike | None) -> Path:
-    """The folder with the Parquet files of a dataset on the Hub, which are fetched if there is no `root`."""
-    below = name.removeprefix("hub:")
-    repository = HUB_REPOSITORIES.get(name, below)
+        return SOURCES[kind](known, Path(place))
+    if known == "digits" or known.startswith(PREFIX):
+        return None
+    below = known.removeprefix("hub:")
+    repository = HUB_REPOSITORIES.get(known, below)
     if root is not None:
         folder = Path(root) / below
         if not folder.is_dir():
             raise InputError(f"{folder}: no such folder; put the Parquet files of {repository} there")
-        return folder
+        return ParquetSource(known, folder)
     with extra_for("a download from the Hub"):
         from huggingface_hub import snapshot_download
     with explained(f"{repository}:", f"give a folder that holds {below}/*.parquet (root, --data-root)"):
         found = snapshot_download(repository, repo_type="dataset", allow_patterns=["*.parquet"])
-    return Path(found)
+    return ParquetSource(known, Path(found))
 
 
 @cache  # small, and every client of a federation on one machine loads it
@@ -161,12 +161,10 @@ def _digits(file: Path | None) -> Dataset:
     rng, is_test = np.random.default_rng(DIGITS_SEED), np.zeros(len(labels), bool)
     for label in range(10):
         members = rng.permutation(np.flatnonzero(labels == label))
-        is_test[members[: round(DIGITS_TEST_SHARE * members.size)]] = True
+        is_test[members[: share_of(members.size)]] = True
     labels = labels.astype(np.int64)
-    classes = numbers_upto(labels)
-    train, test = np.flatnonzero(~is_test), np.flatnonzero(is_test)
-    pixels, test_pixels = frozen(images[train]), frozen(images[test])
-    return Dataset("digits", pixels, frozen(labels[train]), test_pixels, frozen(labels[test]), classes)
+    train, test = ((frozen(images[part]), frozen(labels[part])) for part in (~is_test, is_test))
+    return Dataset("digits", *train, *test, numbers_upto(labels))
 
 
 def _from_code(name: str) -> Dataset:

@@ -52,9 +52,8 @@ def _saved(path: str, dataset: Dataset) -> tuple[Partition, Notes]:
 
 def _table(path: str, dataset: Dataset) -> tuple[Partition, Notes]:
     columns = read_columns(path)
-    heads = [Column(name) for name in columns]
-    clients = [columns[head.name] for head in heads if head.names_clients()]
-    samples = [columns[head.name] for head in heads if head.names_samples()]
+    clients = [values for name, values in columns.items() if Column(name).names_clients()]
+    samples = [values for name, values in columns.items() if Column(name).names_samples()]
     if len(clients) != 1 or len(samples) != 1:
         what = "client" if len(clients) != 1 else "sample"
         raise InputError(f"{path}: needs one column client and one column sample; rename the {what} column")
@@ -67,12 +66,11 @@ def _table(path: str, dataset: Dataset) -> tuple[Partition, Notes]:
     indices = tuple(places[(owners == number) & (places >= 0)] for number in range(names.size))
     recipe = {"scheme": "file", "file": path, "clients": names.size}
     split = _of_training_parts(indices, dataset, recipe, tuple(map(str, names.tolist())))
-    notes = []
-    if for_testing := rows.count(-1):
-        notes.append(f"{path}: {for_testing:,} rows name test images, which go to no client")
-    if unnamed := dataset.labels.size - (len(rows) - for_testing):
-        given = f"{unnamed:,} of {dataset.labels.size:,} training samples"
-        notes.append(f"{path}: {given} are not named and go to no client")
+    for_testing, all_samples = rows.count(-1), dataset.labels.size
+    unnamed = all_samples - (len(rows) - for_testing)
+    notes = [f"{path}: {for_testing:,} rows name test images, which go to no client"] if for_testing else []
+    if unnamed:
+        notes.append(f"{path}: {unnamed:,} of {all_samples:,} training samples are not named and go to no client")
     return split, tuple(notes)
 
 
@@ -80,38 +78,27 @@ def _rows(samples: Sequence[Any], dataset: Dataset) -> list[int]:
     """The training sample of each row, -1 for a test image."""
     if not samples:
         raise InputError("has no rows; name at least one sample")
-    place, testing = _places(samples, dataset)
+    names, testing = ([*map(in_one_form, names)] for names in (dataset.sample_names, dataset.test_names))
+    by_path = not all(map(str.isdigit, names))  # else by rows of a file, of which some are set aside for testing
+    numbers = names if names and not by_path else map(str, range(dataset.labels.size))
+    place = {number: row for row, number in enumerate(numbers)}
+    last = len(place) - 1 + (0 if by_path else len(testing))
+    if by_path:
+        place |= {name.removeprefix("train/"): row for row, name in enumerate(names)}
+        place |= {name: row for row, name in enumerate(names)}
+    place = dict.fromkeys(testing, -1) | place
     found: list[int] = []
     seen: dict[int, int] = {}
     for row, sample in enumerate(samples):
-        number = place.get(sample, -1 if sample in testing else None)
+        number = place.get(str(sample))
         if number is None:
-            by_path = isinstance(sample, str) and dataset.sample_names and not _are_rows(dataset.sample_names)
-            known = "paths below the folder" if by_path else f"0 to {len(place) + len(testing) - 1}"
+            known = "paths below the folder" if by_path and isinstance(sample, str) else f"0 to {last}"
             raise InputError(f": {sample!r} is no training sample; give {known}", row=row)
         if number >= 0 and seen.setdefault(number, row) != row:
-            raise InputError(
-                f": {sample!r} is in row {seen[number] + 1:,}, too; give each sample to one client", row=row
-            )
+            earlier = f"is in row {seen[number] + 1:,}, too"
+            raise InputError(f": {sample!r} {earlier}; give each sample to one client", row=row)
         found.append(number)
     return found
-
-
-def _places(samples: Sequence[Any], dataset: Dataset) -> tuple[dict[Any, int], set[Any]]:
-    """Training samples by number, or by path below the folder or its folder train; and the test images likewise."""
-    by_text = isinstance(samples[0], str)
-    names = {in_one_form(name): number for number, name in enumerate(dataset.sample_names)}
-    if _are_rows(dataset.sample_names) and not by_text:
-        return {int(name): number for name, number in names.items()}, {*map(int, dataset.test_names)}
-    if not (names and by_text):  # numbers are text, too, in a column that holds other text
-        return {str(number) if by_text else number: number for number in range(dataset.labels.size)}, set()
-    short = {name.removeprefix("train/"): number for name, number in names.items()}
-    return short | names, {*map(in_one_form, dataset.test_names)}
-
-
-def _are_rows(names: Sequence[str]) -> bool:
-    """Whether samples are named by their rows in a file, of which some were set aside for testing."""
-    return bool(names) and all(map(str.isdigit, names))
 
 
 def natural_split(dataset: Dataset) -> Partition:

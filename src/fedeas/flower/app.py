@@ -14,9 +14,10 @@ from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
-from flwr.app import Context, Message, RecordDict
+from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
+from torch import Tensor
 
 from fedeas import __version__
 from fedeas.algorithms.base import Arrays
@@ -30,11 +31,10 @@ from fedeas.fast import backend_for
 from fedeas.federation.engines.base import Task
 from fedeas.federation.run import Progress, execute, identified
 from fedeas.flower.client import SIMULATED, Participant, in_simulation, refuse_foreign_code
-from fedeas.flower.grid import MessageWindow, WatchedGrid, set_at_the_end
-from fedeas.flower.metrics_file import MetricsFile
+from fedeas.flower.grid import MessageWindow, MetricsFile, WatchedGrid, set_at_the_end
 from fedeas.flower.node_settings import STATE, NodeSettings, TellableError, read_node_config
+from fedeas.flower.operator import print_log, told_in_one_line
 from fedeas.flower.revealed_counts import Share
-from fedeas.flower.run_errors import print_log, told_in_one_line
 from fedeas.flower.server import FlowerClients
 from fedeas.flower.wire import About, Header, Parcel, header_of, packed, unpacked
 from fedeas.runs.store import Record, Run, RunStore, trained
@@ -68,7 +68,8 @@ MOST_NAMED = 20
 server = ServerApp()
 client = ClientApp()
 
-Handler = Callable[[Participant, Header, RecordDict], tuple[Header, Arrays]]
+Answer = tuple[Header, Mapping[str, Tensor]]
+Handler = Callable[[Participant, Header, Arrays], Answer]
 _known: dict[tuple[int, NodeSettings], Participant] = {}  # of one run: a simulation's process gets many messages of it
 
 
@@ -88,9 +89,9 @@ def answering(handler: Handler) -> Callable[[Message, Context], Message]:
             header = header_of(message.content)
             about["answers"] = header["asked"]
             own = _participant(header, context)
-            engine = own.config.engine
+            engine, sent = own.config.engine, unpacked(message.content)[1]
             with torch_threads(engine.threads), torch_precision(engine.precision, own.device):
-                told, arrays = handler(own, header, message.content)
+                told, arrays = handler(own, header, sent)
                 content = packed({**told, **about}, Parcel.of(arrays))
         except Exception as error:
             if isinstance(error, FedEASError):
@@ -107,7 +108,7 @@ def answering(handler: Handler) -> Callable[[Message, Context], Message]:
 
 @client.query("hello")
 @answering
-def hello(own: Participant, header: Header, _: RecordDict) -> tuple[Header, Arrays]:
+def hello(own: Participant, header: Header, _: Arrays) -> Answer:
     """Introduce this client."""
     if header["anew"]:
         own.begin_anew()
@@ -117,7 +118,7 @@ def hello(own: Participant, header: Header, _: RecordDict) -> tuple[Header, Arra
 
 @client.query("settle")
 @answering
-def settle(own: Participant, header: Header, _: RecordDict) -> tuple[Header, Arrays]:
+def settle(own: Participant, header: Header, _: Arrays) -> Answer:
     """Store this client's row of the plan."""
     share = Share(**header["share"]) if "share" in header else None
     row = np.array(header["row"], dtype=np.int64) if "row" in header else None
@@ -126,35 +127,24 @@ def settle(own: Participant, header: Header, _: RecordDict) -> tuple[Header, Arr
 
 @client.query("generator")
 @answering
-def generator(own: Participant, header: Header, content: RecordDict) -> tuple[Header, Arrays]:
+def generator(own: Participant, _: Header, arrays: Arrays) -> Answer:
     """Store the generator that the clients have trained."""
-    own.take_generator(unpacked(content)[1]["file"])
+    own.take_generator(arrays["file"])
     return {}, {}
 
 
 @client.query("setup")
-@answering
-def setup(own: Participant, header: Header, content: RecordDict) -> tuple[Header, Arrays]:
-    """Do the algorithm's exchange before the first round."""
-    return _work(Task.SETUP, own, header, content)
-
-
 @client.train()
 @answering
-def train(own: Participant, header: Header, content: RecordDict) -> tuple[Header, Arrays]:
-    """Do the client's part of a round."""
-    return _work(Task.TRAIN, own, header, content)
-
-
-def _work(task: Task, own: Participant, header: Header, content: RecordDict) -> tuple[Header, Arrays]:
-    broadcast = unpacked(content)[1]
+def work(own: Participant, header: Header, broadcast: Arrays) -> Answer:
+    """Do the client's part of a round, or of the algorithm's exchange before the first one."""
     if "generator" in header:
         reply = own.train_generator(header["round"], broadcast, header["generator"])
     else:
-        reply = own.work(task, header["round"], broadcast, header["last"], header["keep"])
+        reply = own.work(Task(header["task"]), header["round"], broadcast, header["last"], header["keep"])
     if reply is None:
         return {"nothing": True}, {}
-    return {"weight": reply.weight, "metrics": reply.metrics}, dict(reply.arrays)
+    return {"weight": reply.weight, "metrics": reply.metrics}, reply.arrays
 
 
 def _participant(header: Header, context: Context) -> Participant:
@@ -215,8 +205,9 @@ def describe_participation(rounds: Sequence[Record]) -> str:
     absent = [client for client in sorted(asked) if came[client] < asked[client]]
     words = [f"{len(asked) - len(absent)} of {len(asked)} clients took part in all their rounds"]
     words += [f"client {client} in {came[client]} of {asked[client]}" for client in absent[:MOST_NAMED]]
-    more = [f"and {len(absent) - MOST_NAMED} more missed some"] if len(absent) > MOST_NAMED else []
-    return "; ".join([*words, *more])
+    if len(absent) > MOST_NAMED:
+        words.append(f"and {len(absent) - MOST_NAMED} more missed some")
+    return "; ".join(words)
 
 
 def run_on(

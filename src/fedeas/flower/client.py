@@ -6,12 +6,12 @@ process.
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import shutil
 import time
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
@@ -62,6 +62,8 @@ SIMULATED = "FEDEAS_SIMULATED"
 No message can set it, so that a server cannot claim it for a node.
 """
 
+PLAN = "plan.json"
+BRING_IT = "bring it there and set generator-file in the node's config"
 REMEDY = "remove it to have it made again"
 THAT_CAN = "use one that comes as a file, such as gaussian(weights=FILE) or diffusion(weights=FILE)"
 """Generators for clients that lack classes."""
@@ -71,48 +73,38 @@ class Participant:
     """A client of a run, with its id and the settings of its node."""
 
     def __init__(self, config: RunConfig, client: int, about: About, node: NodeSettings) -> None:
-        if not 0 <= client < config.partition.clients:
-            last = config.partition.clients - 1
-            raise TellableError(f"partition-id {client} in its node's config: the run's clients are 0 to {last}")
-        if node.clients not in (None, config.partition.clients):
-            raise TellableError(
-                f"num-partitions {node.clients} in its node's config: the run has {config.partition.clients} clients"
-            )
-        self.client, self.about, self.node = client, about, node
-        self.run, self.fingerprint = config, config.fingerprint
+        clients, here = config.partition.clients, "in its node's config"
+        if not 0 <= client < clients:
+            raise TellableError(f"partition-id {client} {here}: the run's clients are 0 to {clients - 1}")
+        if node.clients not in (None, clients):
+            raise TellableError(f"num-partitions {node.clients} {here}: the run has {clients} clients")
         refuse_foreign_code(config, own_generator=bool(node.generator), own_data=bool(node.data))
+        self.client, self.about, self.node, self.run = client, about, node, config
+        self.fingerprint = config.fingerprint
         self.folder = node.state / self.fingerprint[:16] / f"client-{client}"
-        self._plan = self.folder / "plan.json"
         self.policy, self.algorithm = parse_policy(config.policy), parse_algorithm(config.algorithm)
         try:
             self.device = chosen_device(node.device, "the node's device")
         except InputError as error:
             raise TellableError(str(error)) from None
         if config.partition.scheme == OWN and not node.data:
-            raise TellableError("clients of this run bring their own data; set data in its node's config")
+            raise TellableError(f"clients of this run bring their own data; set data {here}")
         agreed, asked = node.policies, self.policy.spec
         if node.data and not agreed:
-            raise TellableError(
-                "its node has its own data and names no policies; its owner can agree with "
-                f"policies = {asked!r} in the node's config"
-            )
+            remedy = f"its owner can agree with policies = {asked!r} in the node's config"
+            raise TellableError(f"its node has its own data and names no policies; {remedy}")
         if agreed and asked not in agreed:
             raise TellableError(f"its node agreed to {'; '.join(agreed)}, and not to {asked}")
-        self.disclosures = Disclosures(node.state, client)
-        self.ledger = PrivacyLedger(node.state, client)
-        self.config = self._with_own_choices(config)
-
-    def _with_own_choices(self, config: RunConfig) -> RunConfig:
-        """The run's config with this node's own choices; initial weights come in messages."""
-        root = self.node.data_root or config.data.root
-        data, model = config.data.model_copy(update={"root": root}), config.model.model_copy(update={"weights": ""})
-        chosen = self.node.generator or config.generator
-        if config.generates and self.node.generator_file:
+        self.disclosures, self.ledger = Disclosures(node.state, client), PrivacyLedger(node.state, client)
+        chosen = node.generator or config.generator
+        if config.generates and node.generator_file:
             try:
-                chosen = with_weights(config.generator, self.node.generator_file)
+                chosen = with_weights(config.generator, node.generator_file)
             except FedEASError as error:
-                raise TellableError(f"generator-file in its node's config: {error}") from None
-        return config.model_copy(update={"data": data, "model": model, "generator": chosen})
+                raise TellableError(f"generator-file {here}: {error}") from None
+        data = config.data.model_copy(update={"root": node.data_root or config.data.root})
+        model = config.model.model_copy(update={"weights": ""})  # initial weights come in messages
+        self.config = config.model_copy(update={"data": data, "model": model, "generator": chosen})
 
     # ---- before the first round
 
@@ -133,16 +125,17 @@ class Participant:
         if self.node.privacy:
             check_fits(self.algorithm, self.model)
             self.ledger.check(self.node.privacy, self.config.rounds.total)
-        own = {"own_data": bool(self.node.data), "own_generator": bool(self.node.generator)}
-        private = {"privacy": dataclasses.asdict(self.node.privacy)} if self.node.privacy else {}
-        about = {"client": self.client, "size": len(self.labels), **own, **private}
+        about: dict[str, Any] = {"client": self.client, "size": len(self.labels)}
+        about |= {"own_data": bool(self.node.data), "own_generator": bool(self.node.generator)}
+        if self.node.privacy:
+            about["privacy"] = asdict(self.node.privacy)
         if self.policy.needs is Needs.NUMBERS:
-            told = dataclasses.asdict(numbers_of(self.policy, self.counts))
+            told = asdict(numbers_of(self.policy, self.counts))
             self.disclosures.note(self.fingerprint, "numbers", {}, self.policy.spec, told)
-            return {**about, **told}
+            about |= told
         if self.policy.needs is Needs.COUNTS:
             self._check_sharing(f"policy {self.policy}")
-            return {**about, "counts": self.counts.tolist()}
+            about["counts"] = self.counts.tolist()
         return about
 
     def _check_generator(self) -> None:
@@ -151,38 +144,36 @@ class Participant:
         What the server is told does not depend on the labels: for own data, every fitted generator is refused that the
         node's owner has not chosen.
         """
-        generator, chosen = self.config.generator, bool(self.node.generator)
+        generator, own = self.config.generator, self.node.generator
         if federated_in(self.run.generator) is not None:
             self._generator_training()
         if federated_in(generator) is not None:
             return
-        if not chosen:
+        if not own:
             self._check_generator_file()
-        if self.node.data and parse_generator(generator).is_fitted and not chosen:
-            raise TellableError(
-                f"generator {generator} would be fitted to this node's own data, which may lack classes; {THAT_CAN}"
-            )
-        if self.node.data and parse_generator(generator).is_fitted and not self.counts.all():
+        settings = parse_generator(generator)
+        if self.node.data and settings.is_fitted and not own:
+            lacks = "would be fitted to this node's own data, which may lack classes"
+            raise TellableError(f"generator {generator} {lacks}; {THAT_CAN}")
+        if self.node.data and settings.is_fitted and not self.counts.all():
             raise InputError(f"generator {generator} needs images of every class, and this node lacks some; {THAT_CAN}")
-        try:
-            parse_generator(generator).check_fits(self.config.data.dataset, self.about.classes, self.about.shape)
-        except FedEASError as error:  # it names a file, of which the server is not told
-            log.error("generator %s: %s", generator, error)
-            raise TellableError(
-                "its generator's file cannot make the run's classes and images; choose one that was made for them"
-            ) from None
+        with self._kept_here("its generator's file cannot make the run's classes and images; choose one made for them"):
+            settings.check_fits(self.config.data.dataset, self.about.classes, self.about.shape)
 
     def _check_generator_file(self) -> None:
         """Compare the generator's digest with the one that the run was started with."""
-        try:
+        with self._kept_here(f"the file of the run's generator is not on its node; {BRING_IT}"):
             digest = content_digest(self.config.generator, self.config.data.dataset)
+        self._check_content("generator", digest)
+
+    @contextmanager
+    def _kept_here(self, told: str) -> Iterator[None]:
+        """Log an error that names a file, and tell the server what is wrong without that name."""
+        try:
+            yield
         except FedEASError as error:
             log.error("generator %s: %s", self.config.generator, error)
-            raise TellableError(
-                "the file of the run's generator is not on its node; bring it there and set generator-file in the "
-                "node's config"
-            ) from None
-        self._check_content("generator", digest)
+            raise TellableError(told) from None
 
     def settle(self, share: Share | None, row: IntArray | None) -> int:
         """Store this client's row of the plan, given by the server or computed here; return its total.
@@ -190,13 +181,13 @@ class Participant:
         It is computed once for each run, because its total says something about the label counts.
         """
         if row is None:
-            asked = dataclasses.asdict(share) if share else {}
+            asked = asdict(share) if share else {}
             self.disclosures.check(self.fingerprint, "plan", asked)
             row = own_row(self.policy, self.counts, share)
             self.disclosures.note(self.fingerprint, "plan", asked, self.policy.spec, {"total": int(row.sum())})
         parse_generator(self.config.generator).check_plan(row)
         make_folder(self.folder)
-        write_record(self._plan, {"row": row.tolist()})
+        write_record(self.folder / PLAN, {"row": row.tolist()})
         return int(row.sum())
 
     def _check_sharing(self, who: str) -> None:
@@ -228,7 +219,7 @@ class Participant:
         arrays = protect(reply.arrays, broadcast, self.node.privacy)
         epsilon = self.ledger.spend(self.fingerprint, round, self.node.privacy)  # noted before the answer leaves
         metrics = {name: value for name, value in reply.metrics.items() if name != "loss"}
-        return dataclasses.replace(reply, arrays=arrays, metrics={**metrics, "epsilon": epsilon})
+        return replace(reply, arrays=arrays, metrics={**metrics, "epsilon": epsilon})
 
     def _generator_training(self) -> tuple[Federated, GaussianSums | None]:
         """How the clients train their generator, and its sums if it has some; refused if the owner forbids it."""
@@ -301,7 +292,7 @@ class Participant:
         if not self.node.data:
             return _shared_split(self.config).dataset
         own = load_own(self.node.data, self.node.data_root)
-        return dataclasses.replace(as_in_run(own, self.about.classes, self.about.shape), name=self.config.data.dataset)
+        return replace(as_in_run(own, self.about.classes, self.about.shape), name=self.config.data.dataset)
 
     @cached_property
     def samples(self) -> tuple[NDArray[np.uint8], IntArray]:
@@ -339,9 +330,10 @@ class Participant:
     @cached_property
     def data(self) -> ClientData:
         """Real and synthetic samples; synthetic ones are generated once and then read from disk."""
-        if not self._plan.exists():
-            raise TellableError("there is no plan here; start the run from the beginning")
-        row = np.array(read_record(self._plan, "start the run from the beginning")["row"], dtype=np.int64)
+        plan, remedy = self.folder / PLAN, "start the run from the beginning"
+        if not plan.exists():
+            raise TellableError(f"there is no plan here; {remedy}")
+        row = np.array(read_record(plan, remedy)["row"], dtype=np.int64)
         if not row.any():
             return self.real
         labels, index = plan_addresses(self.client, row)
@@ -362,9 +354,8 @@ class Participant:
             raise TellableError("the generator that the clients have trained is not here; start the run again")
         if trained is None and not self.node.generator:
             self._check_generator_file()
-        about = self.config, self.dataset, self.device, self.node.state / "bank"
-        generator = ready_generator(*about, trained=trained)
-        return generator.sample(labels, index)
+        bank = self.node.state / "bank"
+        return ready_generator(self.config, self.dataset, self.device, bank, trained=trained).sample(labels, index)
 
 
 @lru_cache(maxsize=1)
@@ -397,10 +388,10 @@ def refuse_foreign_code(config: RunConfig, own_generator: bool = False, own_data
     named |= {} if own_generator else {"generator": own_code_in(config.generator)}
     named |= {} if own_data else {"dataset": own_code_in(config.data.dataset)}
     for kind, names in named.items():
+        may_be_named = kind in ("generator", "dataset")
+        remedy = "name it in the node's config" if may_be_named else "install it as a package on the node"
         for own in names:
             if own not in installed(kind).values():
-                nodes = kind in ("generator", "dataset")
-                remedy = "name it in the node's config" if nodes else "install it as a package on the node"
                 raise TellableError(f"{own} would run code of the server's choice; {remedy}")
 
 

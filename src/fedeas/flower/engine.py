@@ -14,7 +14,6 @@ import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 from tokenize import TokenError
 from typing import TypeVar
@@ -30,8 +29,7 @@ from fedeas.core.errors import FedEASError, InputError, RunError
 from fedeas.core.log import log
 from fedeas.federation.engines.base import ClientCount, Engine, Task
 from fedeas.flower.grid import MessageWindow
-from fedeas.flower.reply_store import ReplyStore
-from fedeas.flower.wire import Header, Parcel, dtype_name, header_of, packed, unpacked
+from fedeas.flower.wire import NOTHING, Header, Parcel, ReplyStore, dtype_name, header_of, packed, unpacked
 
 POLL, LONGEST_POLL = 0.05, 0.5
 """Seconds between two checks for replies: a tenth of the wait so far, within these bounds."""
@@ -113,27 +111,23 @@ class FlowerEngine(Engine):
             missing = self._unmet()
             if self.refusal:
                 raise NotReadyError(self.refusal + (f" (clients that are not ready: {missing})" if missing else ""))
-            if missing and now - start > self.settings.timeout:
+            if not missing:
+                return
+            if now - start > self.settings.timeout:
                 awaited = f"clients {missing} did not come within {self.settings.timeout:g} s; start their nodes, "
-                awaited += "or start them again if they run but do not answer"
-                raise NotReadyError(awaited + self._reason())
-            if missing and time.monotonic() - said > PATIENCE:
+                raise NotReadyError(f"{awaited}or start them again if they run but do not answer{self._reason()}")
+            if time.monotonic() - said > PATIENCE:
                 said = time.monotonic()
                 log.info("waiting for %d of %d clients: %s ...", len(missing), self.num_clients, missing[:5])
-            if missing:
-                _pause(start)
+            _pause(start)
 
     def settle(self, plans: Sequence[Header]) -> list[int]:
         """Send each client its part of the plan; return how many images each of them generates.
 
         A refusal, or an answer that cannot be read, ends the run.
         """
-        headers = dict(enumerate(plans))
-        answers = self._ask_clients(
-            "query.settle", headers, Parcel(), lambda _, header, __: checked_count(header["total"])
-        )
-        self._check_enough(len(answers), len(plans), 1.0, "settle", NotReadyError)
-        return [answers[client] for client in headers]
+        answers = self._ask("settle", dict(enumerate(plans)), lambda _, header, __: checked_count(header["total"]))
+        return [answers[client] for client in range(len(plans))]
 
     def for_generator(self, recipe: Header) -> FlowerEngine:
         """The engine for the rounds in which clients train their generator; `recipe` has what the config lacks."""
@@ -143,25 +137,37 @@ class FlowerEngine(Engine):
     def give_generator(self, file: Path, clients: Sequence[int]) -> None:
         """Send the trained generator to these clients; each must have it before it trains."""
         content = Parcel.of({"file": torch.frombuffer(bytearray(file.read_bytes()), dtype=torch.uint8)})
-        headers: dict[int, Header] = {client: {} for client in clients}
-        came = self._ask_clients("query.generator", headers, content, lambda client, _, __: client)
-        self._check_enough(len(came), len(clients), 1.0, "generator")
+        self._ask("generator", {client: {} for client in clients}, lambda client, _, __: client, content)
 
     def map(self, task: Task, broadcast: Arrays, clients: Sequence[int], round: int) -> list[Reply]:
         """Send the task to these clients; return the usable replies in the order of client ids."""
         self._meet_newcomers(anew=False, again_after=math.inf, timeout=self.settings.timeout)
+        asked = {"round": round, "task": task}
         headers = {
-            client: {"round": round, "last": self.accepted.get(client, -1), "keep": self.kept.get(client, -1)}
+            client: {**asked, "last": self.accepted.get(client, -1), "keep": self.kept.get(client, -1)}
             for client in sorted(clients)
         }
         self.count.start(len(clients))
+        parcel = Parcel.of(broadcast)
         if task is Task.SETUP:
-            answers = self._ask_clients("query.setup", headers, Parcel.of(broadcast), self._reply)
-            self._check_enough(len(answers), len(clients), 1.0, "setup")
+            answers = self._ask("setup", headers, self._reply, parcel)
             return [reply for client in sorted(answers) if (reply := answers[client]) is not None]
-        read = partial(self._usable_reply, broadcast, ReplyStore(self.scratch, self.device))
-        trained = self._ask_clients("train", headers, Parcel.of(broadcast), read)
-        self._check_enough(len(trained), len(clients), self.settings.min_share, f"round {round + 1}")
+        store = ReplyStore(self.scratch, self.device)
+
+        def usable(client: int, header: Header, content: RecordDict) -> Reply:
+            """Read a reply and check that it can be averaged: the size, tensors and metrics, all finite."""
+            reply, size = self._reply(client, header, content), self.introductions[client]["size"]
+            if reply is None:
+                raise UnusableError("it is empty")
+            if reply.weight != size:
+                raise UnusableError(f"a weight of {reply.weight} where {size} samples were announced")
+            check_tensors(reply.arrays, broadcast)
+            check_metrics(reply.metrics)
+            kept = store.keep(reply.arrays)
+            self.count.add()
+            return replace(reply, arrays=kept)
+
+        trained = self._ask("train", headers, usable, parcel, f"round {round + 1}", self.settings.min_share)
         self.accepted.update(dict.fromkeys(trained, round))
         for client in clients:
             self.absences[client] = 0 if client in trained else self.absences.get(client, 0) + 1
@@ -173,40 +179,34 @@ class FlowerEngine(Engine):
         """Let clients remove the states that are older than this checkpoint."""
         self.kept = dict(self.accepted)
 
-    def _ask_clients(
-        self, action: str, headers: Mapping[int, Header], parcel: Parcel, read: Read[Answer]
+    def _ask(
+        self,
+        kind: str,
+        headers: Mapping[int, Header],
+        read: Read[Answer],
+        parcel: Parcel = NOTHING,
+        when: str = "",
+        share: float = 1.0,
     ) -> dict[int, Answer]:
-        """Send each connected client its message; read the replies with `read`."""
+        """Send each connected client its message; read the replies with `read`, which this share of them must send."""
         self.failures, online = {}, set(self.grid.get_node_ids())
-        for client in (client for client in headers if self.nodes[client] not in online):
-            self._fail(client, "its node is not connected")
+        for client in headers:
+            if self.nodes[client] not in online:
+                self._fail(client, "its node is not connected")
         connected = {client: header for client, header in headers.items() if client not in self.failures}
-        return self._exchange(action, connected, parcel, read, self.settings.timeout)
+        action = kind if kind == "train" else f"query.{kind}"
+        found = self._exchange(action, connected, parcel, read, self.settings.timeout)
+        if len(found) < min(len(headers), max(1, math.ceil(share * len(headers)))):
+            answered = f"{len(found)} of {len(headers)} clients answered, and {share:.0%} must"
+            error = NotReadyError if kind == "settle" else RunError
+            raise error(f"{when or kind}: {answered}{self._reason()}")
+        return found
 
     def _reply(self, client: int, header: Header, content: RecordDict) -> Reply | None:
         if "nothing" in header:
             return None
         tensors = {name: tensor.to(self.device) for name, tensor in unpacked(content)[1].items()}
         return Reply(client, int(header["weight"]), tensors, header["metrics"])
-
-    def _usable_reply(
-        self, broadcast: Arrays, store: ReplyStore, client: int, header: Header, content: RecordDict
-    ) -> Reply:
-        """Read a reply and check that it can be averaged: the size, tensors and metrics, all finite."""
-        reply, size = self._reply(client, header, content), self.introductions[client]["size"]
-        if reply is None:
-            raise UnusableError("it is empty")
-        if reply.weight != size:
-            raise UnusableError(f"a weight of {reply.weight} where {size} samples were announced")
-        check_tensors(reply.arrays, broadcast)
-        check_metrics(reply.metrics)
-        kept = store.keep(reply.arrays)
-        self.count.add()
-        return replace(reply, arrays=kept)
-
-    def _check_enough(self, came: int, asked: int, share: float, when: str, error: type[RunError] = RunError) -> None:
-        if came < max(1, math.ceil(share * asked)):
-            raise error(f"{when}: {came} of {asked} clients answered, and {share:.0%} must{self._reason()}")
 
     def _reason(self) -> str:
         """The first reason why a client did not answer."""
@@ -238,7 +238,7 @@ class FlowerEngine(Engine):
         strangers = [node for node in strangers if node not in self.asked_at or now - self.asked_at[node] > again_after]
         self.asked_at.update(dict.fromkeys(strangers, now))
         headers = {node: {"anew": anew} for node in strangers}
-        self._exchange("query.hello", headers, Parcel(), self._note_client, min(timeout, INTRODUCTION))
+        self._exchange("query.hello", headers, NOTHING, self._note_client, min(timeout, INTRODUCTION))
 
     def _note_client(self, node: int, who: Header, content: RecordDict) -> None:
         client = int(who["client"])
@@ -253,28 +253,35 @@ class FlowerEngine(Engine):
                 f"it says that it is client {client}, and so does node {self.nodes[client]}; give each its own "
                 "partition-id"
             )
-        numbers = {name: checked_count(who[name]) for name in ("size", *({"total", "filled"} & who.keys()))}
-        counts = {"counts": [checked_count(each) for each in who["counts"]]} if "counts" in who else {}
-        self.nodes[client], self.introductions[client] = node, {**who, **numbers, **counts}
+        for number in (who["size"], who.get("total", 0), who.get("filled", 0), *who.get("counts", ())):
+            checked_count(number)
+        self.nodes[client], self.introductions[client] = node, who
 
     def _exchange(
         self, action: str, headers: Mapping[int, Header], parcel: Parcel, read: Read[Answer], timeout: float
     ) -> dict[int, Answer]:
         """Send a message to each key, a client or a node; read the replies with `read`, and return the results by key.
 
-        A message is made when it is sent, because it expires a fixed time after it was made. Replies are fetched a few
-        at once and read when they come, because all of them together may not fit into memory. The timeout starts again
-        with each message that is sent.
+        Each message has a text of its own, which its reply repeats. A message is made when it is sent, because it
+        expires a fixed time after it was made. Replies are fetched a few at once and read when they come, because all
+        of them together may not fit into memory. The timeout starts again with each message that is sent.
         """
         waiting, unsent = dict[str, tuple[int, str]](), list(headers)
         found, at_once = dict[int, Answer](), max(1, min(MANY, IN_FLIGHT // parcel.size))
         since, late = time.monotonic(), False
         while (waiting or unsent) and not late:
             free = len(unsent) if self.window is None else max(0, self.window.size - len(waiting))
-            if sending := unsent[:free]:
-                unsent = unsent[free:]
-                waiting |= self._send(action, {key: headers[key] for key in sending}, parcel)
-                since = time.monotonic()
+            questions, messages = [], []
+            for key in unsent[:free]:
+                header = headers[key]
+                when = f" in round {header['round'] + 1}" if "round" in header else ""
+                asked = f"{action} of {self._name(key)}{when} of run {self.run[:16]}, message {secrets.token_hex(8)}"
+                content, node = packed({**self.header, **header, "asked": asked}, parcel), self.nodes.get(key, key)
+                messages.append(Message(content, dst_node_id=node, message_type=action, ttl=self.settings.timeout + 60))
+                questions.append((key, asked))
+            if messages:
+                waiting |= zip(self.grid.push_messages(messages), questions, strict=True)
+                unsent, since = unsent[free:], time.monotonic()
             late = time.monotonic() > since + timeout  # read before the last check, so that no reply in time is lost
             numbers = list(waiting)
             for start in range(0, len(numbers), at_once):
@@ -290,17 +297,6 @@ class FlowerEngine(Engine):
         for key in [*(key for key, _ in waiting.values()), *unsent]:
             self._fail(key, f"no answer within {timeout:g} s")
         return found
-
-    def _send(self, action: str, headers: Mapping[int, Header], parcel: Parcel) -> dict[str, tuple[int, str]]:
-        """Send a message to each key; return the key and the text to repeat, by message id. Each text is new."""
-        questions, messages = [], []
-        for key, header in headers.items():
-            when = f" in round {header['round'] + 1}" if "round" in header else ""
-            asked = f"{action} of {self._name(key)}{when} of run {self.run[:16]}, message {secrets.token_hex(8)}"
-            content, node = packed({**self.header, **header, "asked": asked}, parcel), self.nodes.get(key, key)
-            messages.append(Message(content, dst_node_id=node, message_type=action, ttl=self.settings.timeout + 60))
-            questions.append((key, asked))
-        return dict(zip(self.grid.push_messages(messages), questions, strict=True))
 
     def _read_reply(self, key: int, asked: str, reply: Message, read: Read[Answer]) -> dict[int, Answer]:
         """Check and read a reply; return the result by key, or log why the reply is refused or cannot be used."""

@@ -1,19 +1,34 @@
-"""Flower's grid as the server of a run uses it, with a limit on messages under way, and a way to stop it."""
+"""Flower's grid as the server of a run uses it: a limit on messages under way, a way to stop it, and its traffic.
+
+The traffic and the state of the run go to a file for Prometheus, which its node exporter reads
+(``--collector.textfile.directory``).
+"""
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
 from types import FrameType
 
 from flwr.app import Message
 from flwr.serverapp import Grid
 
-from fedeas.core.errors import StoppedError
+from fedeas.core.errors import FedEASError, StoppedError
+from fedeas.core.files import write_bytes
+from fedeas.core.log import log
+from fedeas.runs.store import Record, trained
+
+METRICS = "FEDEAS_METRICS"
+"""Environment variable of the server: the file to write."""
+
+READABLE = 0o644
 
 AHEAD = 0.25
 """The window is twice the number of replies in this many seconds."""
@@ -60,6 +75,48 @@ def size_of(message: Message) -> int:
     arrays = sum(len(array.data) for record in content.array_records.values() for array in record.values())
     values = (value for record in content.config_records.values() for value in record.values())
     return arrays + sum(len(value if isinstance(value, bytes) else str(value).encode()) for value in values)
+
+
+@dataclass(frozen=True)
+class MetricsFile:
+    """Writes the numbers of a run to `path` after each of its `rounds`, labelled with the name of the `run`."""
+
+    path: Path
+    run: str
+    rounds: int
+    traffic: WatchedGrid
+    clock: Callable[[], float] = time.time
+
+    @staticmethod
+    def of(run: str, rounds: int, traffic: WatchedGrid) -> MetricsFile | None:
+        """The file that the server's environment names, if it does."""
+        path = os.environ.get(METRICS)
+        return MetricsFile(Path(path), run, rounds, traffic) if path else None
+
+    def write(self, record: Record) -> None:
+        """Write the numbers after a round; the file is replaced as a whole. If that fails, the run continues."""
+        came = len(trained(record))
+        metrics = {
+            "round": ("Last finished round.", record["round"]),
+            "rounds": ("Rounds of the run.", self.rounds),
+            "participants": ("Clients that took part in the last round.", came),
+            "missing": ("Clients that were missing from the last round.", len(record["clients"]) - came),
+            "round_seconds": ("Duration of the last round.", sum(record["seconds"].values())),
+            "sent_bytes_total": ("Bytes sent to clients.", self.traffic.sent),
+            "received_bytes_total": ("Bytes received from clients.", self.traffic.received),
+            "updated_seconds": ("When the last round ended, as Unix time.", self.clock()),
+        }
+        if "accuracy" in record:
+            metrics["accuracy"] = "Accuracy on the test images.", record["accuracy"]
+        lines = ""
+        for name, (meaning, value) in metrics.items():
+            kind = "counter" if name.endswith("_total") else "gauge"
+            lines += f"# HELP fedeas_{name} {meaning}\n# TYPE fedeas_{name} {kind}\n"
+            lines += f'fedeas_{name}{{run="{self.run}"}} {value:.17g}\n'
+        try:
+            write_bytes(self.path, lines.encode(), READABLE)
+        except FedEASError as error:
+            log.warning("%s", error)
 
 
 class MessageWindow:

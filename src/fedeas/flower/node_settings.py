@@ -7,6 +7,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, cast
 
 from fedeas.core.errors import FedEASError, InputError
 from fedeas.planning.policies import parse_policy
@@ -17,7 +18,11 @@ STATE = "FEDEAS_STATE"
 TEXTS = ("data", "data-root", "generator", "generator-file", "device")
 PRIVACY = {"dp-clip": "clip", "dp-noise": "noise", "dp-delta": "delta", "dp-epsilon": "limit",
            "dp-sums-clip": "sums_clip", "dp-sums-epsilon": "sums_epsilon"}  # fmt: skip
-NAMES = ("partition-id", "num-partitions", "state-dir", *TEXTS, "policies", "share-counts", *PRIVACY)
+KINDS: dict[str, type] = {
+    "partition-id": int, "num-partitions": int, "state-dir": str, **dict.fromkeys(TEXTS, str), "policies": str,
+    "share-counts": bool, **dict.fromkeys(PRIVACY, float),
+}  # fmt: skip
+WORDS = {int: "a whole number, without quotes", bool: "true or false, without quotes", str: "text, in quotes"}
 
 Scalar = str | int | float | bool
 
@@ -77,43 +82,35 @@ class NodeSettings:
 
 def read_node_config(given: Mapping[str, Scalar]) -> tuple[int, NodeSettings]:
     """The client's number and the settings in a node's config; what cannot be understood is refused, not ignored."""
-    unknown = sorted(set(given) - set(NAMES))
-    if unknown:
-        raise TellableError(f"its node config has an unknown {unknown[0]}; the settings are {', '.join(NAMES)}")
-    number, clients = given.get("partition-id"), given.get("num-partitions")
-    if not isinstance(number, int) or isinstance(number, bool):
-        raise TellableError("its node config has no client number; set partition-id, counted from 0")
-    if isinstance(clients, bool) or not isinstance(clients, int | None):
-        raise TellableError("num-partitions in its node config must be a whole number, without quotes")
-    share = given.get("share-counts", True)
-    if not isinstance(share, bool):
-        raise TellableError("share-counts in its node config must be true or false, without quotes")
+    place, number = "its node config", given.get("partition-id")
+    if unknown := sorted(set(given) - set(KINDS)):
+        raise TellableError(f"{place} has an unknown {unknown[0]}; the settings are {', '.join(KINDS)}")
+    if type(number) is not int:
+        raise TellableError(f"{place} has no client number; set partition-id, counted from 0")
+    private = {PRIVACY[name]: value for name, value in given.items() if name in PRIVACY}
+    if private and not {"clip", "noise"} <= set(private):
+        raise TellableError(f"{place} needs dp-clip and dp-noise for differential privacy; set both or none")
+    for name, value in given.items():
+        kind, most = KINDS[name], 1 if name == "dp-delta" else math.inf
+        if kind is float and (type(value) not in (int, float) or not 0 < float(value) < most):
+            limits = "above 0" if most > 1 else "between 0 and 1"
+            raise TellableError(f"{name} in {place} must be a number {limits}, without quotes")
+        if kind is not float and type(value) is not kind:
+            raise TellableError(f"{name} in {place} must be {WORDS[kind]}")
     if given.get("generator") and given.get("generator-file"):
-        raise TellableError("its node config has generator and generator-file; keep one, for its own or for the run's")
-    # By default not a cache, which may be emptied: the epsilon that was spent is noted in this folder.
-    default = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "fedeas"
-    state = given.get("state-dir") or os.environ.get(STATE) or default
+        raise TellableError(f"{place} has generator and generator-file; keep one, for its own or for the run's")
     try:  # a list such as fedeas(beta=12); no-generation becomes the policies' full descriptions
         named = str(given.get("policies", "")).split(";")
         policies = tuple(parse_policy(each).spec for each in named if each.strip())
     except FedEASError as error:
-        raise TellableError(f"policies in its node config: {error}") from None
-    privacy = _privacy({name: given[name] for name in PRIVACY if name in given})
-    texts = {name.replace("-", "_"): str(given[name]) for name in TEXTS if name in given}
+        raise TellableError(f"policies in {place}: {error}") from None
+    # By default not a cache, which may be emptied: the epsilon that was spent is noted in this folder.
+    default = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "fedeas"
+    own: dict[str, Any] = {name.replace("-", "_"): given[name] for name in (*TEXTS, "share-counts") if name in given}
     return number, NodeSettings(
-        Path(str(state)), clients, share_counts=share, policies=policies, privacy=privacy, **texts
+        Path(str(given.get("state-dir") or os.environ.get(STATE) or default)),
+        cast("int | None", given.get("num-partitions")),
+        policies=policies,
+        privacy=Privacy(**{name: float(value) for name, value in private.items()}) if private else None,
+        **own,
     )
-
-
-def _privacy(given: Mapping[str, Scalar]) -> Privacy | None:
-    """Read the settings of differential privacy; clip and noise switch it on together."""
-    if not given:
-        return None
-    if not {"dp-clip", "dp-noise"} <= set(given):
-        raise TellableError("its node config needs dp-clip and dp-noise for differential privacy; set both or none")
-    for name, value in given.items():
-        number = isinstance(value, int | float) and not isinstance(value, bool)
-        if not number or not 0 < float(value) < (1 if name == "dp-delta" else math.inf):
-            limits = "between 0 and 1" if name == "dp-delta" else "above 0"
-            raise TellableError(f"{name} in its node config must be a number {limits}, without quotes")
-    return Privacy(**{PRIVACY[name]: float(value) for name, value in given.items()})

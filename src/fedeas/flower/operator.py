@@ -1,24 +1,32 @@
-"""Start a run on a SuperLink and follow it, with Flower's command ``flwr``."""
+"""Start a run on a SuperLink and follow it, with Flower's command ``flwr``; how the run's server reaches the operator.
+
+Flower streams what the server prints, and keeps the text of the exception with which it ends.
+"""
 
 from __future__ import annotations
 
 import json
+import logging
 import os
+import re
 import shutil
 import subprocess
 import sys
 import tempfile
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from fedeas import __version__
 from fedeas.core.errors import FedEASError, InputError, RunError
-from fedeas.core.files import make_folder, write_bytes
+from fedeas.core.files import known_error, make_folder, write_bytes
+from fedeas.core.log import log
 from fedeas.core.records import read_bytes
-from fedeas.flower.run_errors import error_in
+
+SENT = re.compile(r"fedeas ends with exit code (\d+): (.*)")
 
 PROJECT = f"""\
 [project]
@@ -121,10 +129,6 @@ class Operator:
         runs = self._ask("list", *self._name)["runs"]
         return sorted(int(run["run-id"]) for run in runs if not str(run["status"]).startswith("finished"))
 
-    def stop(self, run_id: int) -> None:
-        """End a run."""
-        self._ask("stop", str(run_id), *self._name)
-
     @property
     def _name(self) -> list[str]:
         return [self.superlink] if self.superlink else []
@@ -153,3 +157,53 @@ def _flwr() -> str:
     if found is None:
         raise InputError("flwr is not installed: pip install 'fedeas[flower]'")
     return found
+
+
+def print_log() -> None:
+    """Print the log of FedEAS, and no other."""
+    log.setLevel(logging.INFO)
+    if not log.handlers:
+        handler = logging.StreamHandler()
+        handler.setFormatter(_WithLevel())
+        log.addHandler(handler)
+    log.propagate = False
+
+
+class _WithLevel(logging.Formatter):
+    """Puts the level before warnings and errors."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        text = super().format(record)
+        return f"{record.levelname.lower()}: {text}" if record.levelno > logging.INFO else text
+
+
+@contextmanager
+def told_in_one_line() -> Iterator[None]:
+    """Log an error that is made on purpose as one line, and end with its exit code in the exception's text.
+
+    Flower would show the traceback, too, and a page about its own exit codes.
+    """
+    try:
+        yield
+    except (FedEASError, OSError) as error:
+        known = error if isinstance(error, FedEASError) else known_error(error)
+        if known is None:
+            raise
+        logging.getLogger("flwr").setLevel(logging.CRITICAL)
+        line = " ".join(str(known).split())
+        log.error("%s", line)
+        raise RuntimeError(f"fedeas ends with exit code {known.exit_code}: {line}") from None
+
+
+def error_in(details: str) -> FedEASError | None:
+    """The error that ended a run, from Flower's details about it; None if it was not one of FedEAS.
+
+    >>> error_in("ServerApp failed with exception: fedeas ends with exit code 2: no such file").exit_code
+    2
+    """
+    found = SENT.search(details)
+    if found is None:
+        return None
+    error = RunError(found[2])
+    error.exit_code = int(found[1])
+    return error

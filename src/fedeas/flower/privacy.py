@@ -11,7 +11,8 @@ from __future__ import annotations
 import math
 import warnings
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -74,43 +75,42 @@ def protect(arrays: Mapping[str, Tensor], sent: Arrays, privacy: Privacy) -> Arr
     return private
 
 
-class PrivacyLedger:
-    """The file in a node's state folder with one line for each answer that it gave with noise, and their epsilon."""
+class PrivacyLedger(Journal):
+    """The file in a node's state folder with one line for each answer that it gave with noise, and their epsilon.
+
+    An answer leaves the node after `add` has returned: half a line stands for an answer that nobody got.
+    """
 
     def __init__(self, folder: Path, client: int) -> None:
-        self.path = folder / f"privacy-{client}.jsonl"
-        # An answer leaves the node after `add` has returned: half a line stands for an answer that nobody got.
-        self._answers = Journal(self.path, REMEDY)
+        super().__init__(folder / f"privacy-{client}.jsonl", REMEDY)
 
     def check(self, privacy: Privacy, rounds: int) -> None:
         """Refuse a run if not even one more answer is within the limit; log what all its rounds would come to."""
-        next_one, all_of_them = (self._epsilon_after(privacy, more) for more in (1, rounds))
-        self._check_limit(privacy, next_one)
-        log.info(
-            "epsilon is at most %.3g after the %d rounds of this run, delta %g", all_of_them, rounds, privacy.delta
-        )
+        self._checked_epsilon(privacy)
+        words = "epsilon is at most %.3g after the %d rounds of this run, delta %g"
+        log.info(words, self._epsilon_after(privacy, rounds), rounds, privacy.delta)
 
     def spend(self, run: str, round: int, privacy: Privacy) -> float:
         """Note an answer before it is given, unless it is beyond the limit; return the epsilon of all so far."""
         with locked(self.path.with_suffix(".lock")):  # another node with this state folder may answer, too
-            epsilon = self._epsilon_after(privacy, 1)
-            self._check_limit(privacy, epsilon)
+            epsilon = self._checked_epsilon(privacy)
             now = datetime.now(UTC).isoformat(timespec="seconds")
             answer = {"time": now, "run": run, "round": round, "clip": privacy.clip, "noise": privacy.noise}
-            self._answers.add({**answer, "delta": privacy.delta, "epsilon": epsilon})
+            self.add({**answer, "delta": privacy.delta, "epsilon": epsilon})
         log.info("round %d: epsilon of all answers so far %.3g, delta %g", round + 1, epsilon, privacy.delta)
         return epsilon
 
-    def _check_limit(self, privacy: Privacy, epsilon: float) -> None:
+    def _checked_epsilon(self, privacy: Privacy) -> float:
+        """Epsilon after one more answer; refused beyond the limit."""
+        epsilon = self._epsilon_after(privacy, 1)
         if epsilon > privacy.limit:
-            raise TellableError(
-                f"its node's privacy budget is spent: the next answer would make epsilon {epsilon:.3g}, and dp-epsilon "
-                f"is {privacy.limit:g}"
-            )
+            would = f"the next answer would make epsilon {epsilon:.3g}, and dp-epsilon is {privacy.limit:g}"
+            raise TellableError(f"its node's privacy budget is spent: {would}")
+        return epsilon
 
     def _epsilon_after(self, privacy: Privacy, more: int) -> float:
         """Epsilon after so many more answers with this noise."""
-        noises = Counter(float(line["noise"]) for line in self._answers.read())
+        noises = Counter(float(line["noise"]) for line in self.read())
         noises[privacy.noise] += more
         return epsilon_of(noises, privacy.delta)
 
@@ -129,11 +129,10 @@ def with_noise(algorithm: GaussianSums, privacy: Privacy, ledger: PrivacyLedger,
 
 def noise_for(epsilon: float, delta: float) -> float:
     """The deviation of the noise, in units of the sensitivity, with which one answer has at most this epsilon."""
-    with extra_for("differential privacy", "privacy"):
-        from opacus.accountants.utils import get_noise_multiplier
     aim = {"target_epsilon": epsilon, "target_delta": delta, "epsilon_tolerance": epsilon / 1000}
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)
+    with _opacus():
+        from opacus.accountants.utils import get_noise_multiplier
+
         try:
             return float(get_noise_multiplier(**aim, sample_rate=1.0, steps=1, alphas=ORDERS))
         except ValueError:
@@ -142,10 +141,17 @@ def noise_for(epsilon: float, delta: float) -> float:
 
 def epsilon_of(answers: Mapping[float, int], delta: float) -> float:
     """The epsilon of so many answers with each noise, by opacus' accountant in terms of Renyi divergences."""
-    with extra_for("differential privacy", "privacy"):
+    with _opacus():
         from opacus.accountants import RDPAccountant
-    accountant = RDPAccountant()
-    accountant.history = [(noise / 2, 1.0, count) for noise, count in answers.items()]  # every answer, not a sample
-    with warnings.catch_warnings():  # at the ends of the orders epsilon could be smaller, but it is not wrong
-        warnings.simplefilter("ignore", UserWarning)
+
+        accountant = RDPAccountant()
+        accountant.history = [(noise / 2, 1.0, count) for noise, count in answers.items()]  # every answer, not a sample
         return float(accountant.get_epsilon(delta, alphas=ORDERS))
+
+
+@contextmanager
+def _opacus() -> Iterator[None]:
+    with extra_for("differential privacy", "privacy"), warnings.catch_warnings():
+        # At the ends of the orders epsilon could be smaller, but it is not wrong.
+        warnings.simplefilter("ignore", UserWarning)
+        yield

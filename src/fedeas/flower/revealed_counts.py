@@ -76,7 +76,7 @@ def _spread(policy: Policy) -> Spread:
     return policy
 
 
-class Disclosures:
+class Disclosures(Journal):
     """A node's own record of what it told servers about its label counts: one file for each client, a line an answer.
 
     The total of a plan is a number about the counts behind it, and totals under many chosen policies give the counts
@@ -84,25 +84,24 @@ class Disclosures:
     """
 
     def __init__(self, folder: Path, client: int) -> None:
-        self.path = folder / f"disclosures-{client}.jsonl"
-        self._answers = Journal(self.path, "move it away to begin a new one")
+        super().__init__(folder / f"disclosures-{client}.jsonl", "move it away to begin a new one")
 
     def check(self, run: str, kind: str, asked: Mapping[str, Any]) -> None:
         """Refuse to answer if the node has answered for this run before, and the question is another one now."""
-        answered = [line["asked"] for line in self._answers.read() if (line["run"], line["kind"]) == (run, kind)]
+        answered = [line["asked"] for line in self.read() if (line["run"], line["kind"]) == (run, kind)]
         if any(former != json.dumps(asked, sort_keys=True) for former in answered):
             raise TellableError(
                 "its node has answered another question for this run before; its owner can remove that line of "
                 f"{self.path.name}, or start a run of another name"
             )
 
-    def note(self, run: str, kind: str, asked: Mapping[str, Any], policy: str, told: Mapping[str, int]) -> None:
+    def note(self, run: str, kind: str, asked: Mapping[str, Any], policy: str, told: dict[str, int]) -> None:
         """Note an answer before it is given, unless the same one stands there."""
-        known, question = self._answers.read(), json.dumps(asked, sort_keys=True)
-        answer = {"run": run, "kind": kind, "asked": question, "policy": policy, "told": dict(told)}
+        known, question = self.read(), json.dumps(asked, sort_keys=True)
+        answer = {"run": run, "kind": kind, "asked": question, "policy": policy, "told": told}
         if any(answer.items() <= line.items() for line in known):
             return
-        self._answers.add({"time": datetime.now(UTC).isoformat(timespec="seconds"), **answer})
+        self.add({"time": datetime.now(UTC).isoformat(timespec="seconds"), **answer})
         policies = {line["policy"] for line in known} | {policy}
         words = "told the server %s under %s; answers so far: %d, under %d policies; see %s"
         log.info(words, answer["told"], policy, len(known) + 1, len(policies), self.path)

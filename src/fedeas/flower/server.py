@@ -27,6 +27,9 @@ from fedeas.planning.policies import parse_policy
 from fedeas.planning.policies.base import Needs
 from fedeas.runs.store import Record, Run, trained
 
+OWN_PARTS = ("data", "generator")
+"""What clients may have of their own."""
+
 
 class FlowerClients:
     """The nodes of Flower's grid as clients; rounds, algorithms and records are the same as on one machine.
@@ -56,10 +59,16 @@ class FlowerClients:
         )  # fmt: skip
         engine.meet(anew=not run.checkpoint.exists())
         told = [engine.introductions[client] for client in range(engine.num_clients)]
-        _log_choices_of_nodes(told)
-        sizes = np.array([introduction["size"] for introduction in told])
+        own = {part: [client for client, each in enumerate(told) if each.get(f"own_{part}")] for part in OWN_PARTS}
+        for part, clients in own.items():
+            if clients:
+                log.warning("not known to the run: the own %s of clients %s", part, clients)
+        private = {client: each["privacy"] for client, each in enumerate(told) if "privacy" in each}
+        if private:
+            log.info("clients that clip their updates and add noise: %s", private)
+        sizes = np.array([each["size"] for each in told])
         if self.policy.needs is Needs.COUNTS:
-            generated, budget = self._settle_by_counts(engine, run, told)
+            generated, budget = self._settle_by_counts(engine, run, own["generator"])
         else:
             plans: list[Header] = [{} for _ in told]
             if self.policy.needs is Needs.NUMBERS:
@@ -69,7 +78,7 @@ class FlowerClients:
             total, real = int(generated.sum()), int(sizes.sum())
             # Without the clients' counts, the imbalance that the budget removes is unknown.
             budget = {"total": total, "imbalance_removed": None, "synthetic_share": total / (total + real)}
-        if any(introduction.get("own_generator") for introduction in told):
+        if own["generator"]:
             budget["seen"] = Answer.UNKNOWN  # of what these were made from
         if stage is None or not generated.any():
             return ReadyClients(engine, sizes, generated, budget)
@@ -77,38 +86,27 @@ class FlowerClients:
         weights = stage.train(lambda: engine.for_generator(recipe), sizes, on_stage)
         if weights is None:
             return None
-        own = {client for client, introduction in enumerate(told) if introduction.get("own_generator")}
-        engine.give_generator(weights, sorted(set(np.flatnonzero(generated).tolist()) - own))
+        engine.give_generator(weights, sorted(set(np.flatnonzero(generated).tolist()) - set(own["generator"])))
         return ReadyClients(engine, sizes, generated, budget, stage=stage)
 
-    def _settle_by_counts(self, engine: FlowerEngine, run: Run, told: Sequence[Header]) -> tuple[IntArray, Record]:
+    def _settle_by_counts(self, engine: FlowerEngine, run: Run, own: list[int]) -> tuple[IntArray, Record]:
         """Compute the plan from the label counts of all clients, and send each its row.
 
-        Return how many images each client generates, and the budget for the run's summary.
+        `own` are the clients with their own generator. Return how many images each client generates, and the budget for
+        the run's summary.
         """
         classes = self.parts.data.dataset.classes
-        for client, introduction in enumerate(told):
-            if (known := len(introduction["counts"])) != len(classes):
-                raise InputError(
-                    f"client {client} sent counts of {known} classes, not {len(classes)}; correct its data"
-                )
-        counts = LabelCounts([each["counts"] for each in told], classes=classes)
+        rows = [engine.introductions[client]["counts"] for client in range(engine.num_clients)]
+        for client, row in enumerate(rows):
+            if len(row) != len(classes):
+                known = f"counts of {len(row)} classes, not {len(classes)}"
+                raise InputError(f"client {client} sent {known}; correct its data")
+        counts = LabelCounts(rows, classes=classes)
         allocation = self.policy.allocate(counts)
-        own = np.array([bool(introduction.get("own_generator")) for introduction in told])
-        from_runs_generator = np.where(own[:, None], 0, allocation.n)
+        from_runs_generator = allocation.n.copy()
+        from_runs_generator[own] = 0
         parse_generator(self.parts.config.generator).check_plan(from_runs_generator)
         check_pool_size(self.parts.config, counts, from_runs_generator)
         run.save_allocation(counts, allocation)
         generated = np.array(engine.settle([{"row": row.tolist()} for row in allocation.n]))
         return generated, budget_record(counts, allocation)
-
-
-def _log_choices_of_nodes(told: Sequence[Header]) -> None:
-    """Log which clients have their own data or generator, and which add noise to their updates."""
-    for part in ("data", "generator"):
-        own = [client for client, introduction in enumerate(told) if introduction.get(f"own_{part}")]
-        if own:
-            log.warning("not known to the run: the own %s of clients %s", part, own)
-    private = {client: introduction["privacy"] for client, introduction in enumerate(told) if "privacy" in introduction}
-    if private:
-        log.info("clients that clip their updates and add noise: %s", private)

@@ -14,7 +14,7 @@ from flwr.serverapp import ServerApp
 
 from fedeas.config import load_config
 from fedeas.flower import app as flower_app
-from fedeas.flower.run_errors import print_log
+from fedeas.flower.operator import print_log
 from fedeas.flower.wire import header_of
 from fedeas.runs.store import RunStore
 
