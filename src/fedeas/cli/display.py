@@ -17,7 +17,7 @@ from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderR
 from rich.table import Table
 from rich.text import Text
 
-from fedeas.cli.progress import duration
+from fedeas.core.deadline import duration
 from fedeas.core.foreign_text import printable
 from fedeas.federation.split import Split
 from fedeas.planning import scores

@@ -17,8 +17,8 @@ from rich.table import Table
 from fedeas.calls.running import config_from, with_settings
 from fedeas.cli.display import foreign_text, output
 from fedeas.cli.options import DataRoot, Device, Strict
-from fedeas.cli.progress import announce, duration, every, progress, steps_shown
-from fedeas.core.deadline import Deadline
+from fedeas.cli.progress import announce, every, progress, steps_shown
+from fedeas.core.deadline import Deadline, duration
 from fedeas.core.errors import FedEASError, InputError
 from fedeas.core.files import make_folder, write_bytes
 from fedeas.core.foreign_text import printable

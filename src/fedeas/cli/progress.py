@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from fedeas.config.run import RunConfig
+from fedeas.core.deadline import duration
 from fedeas.core.foreign_text import printable
 from fedeas.runs.progress import seconds_left
 from fedeas.runs.store import Record
@@ -21,19 +22,6 @@ if TYPE_CHECKING:
 
 LONG = 60.0  # seconds from which on a command says beforehand how long it will take
 SECONDS_PER_LINE = 60.0  # within a round, without a terminal
-
-
-def duration(seconds: float) -> str:
-    """A time in words that fit its size.
-
-    >>> [duration(seconds) for seconds in (4.2, 150, 9000)]
-    ['4 s', '2 min 30 s', '2 h 30 min']
-    """
-    whole = round(seconds)
-    if whole < 60:
-        return f"{whole} s"
-    minutes, rest = divmod(whole, 60)
-    return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
 
 
 def announce(seconds: float, what: str, about: str = "about") -> None:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from fedeas import __version__
+from fedeas.core import VERSION
 from fedeas.core.errors import FedEASError, InputError, RunError
 from fedeas.core.files import make_folder, write_bytes
 from fedeas.core.records import read_bytes
@@ -23,7 +23,7 @@ from fedeas.flower.run_errors import error_in
 PROJECT = f"""\
 [project]
 name = "fedeas"
-version = "{__version__}"
+version = "{VERSION}"
 description = "FedEAS as a Flower app"
 license = "Apache-2.0"
 dependencies = []
