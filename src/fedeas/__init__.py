@@ -15,6 +15,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from fedeas.calls.plans import plan
+from fedeas.core import VERSION
 from fedeas.core.errors import FedEASError, InputError, PolicyError, SpecError, extra_for
 from fedeas.planning.beta import (
     BetaForTotal,
@@ -72,7 +73,7 @@ if TYPE_CHECKING:
     from fedeas.calls.running import run as run
     from fedeas.views import report as report
 
-__version__ = "0.1.0"
+__version__ = VERSION
 
 __all__ = [
     "KL",

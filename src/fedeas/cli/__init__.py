@@ -11,7 +11,6 @@ import typer
 from rich.console import Console
 from typer.main import get_command
 
-from fedeas import __version__
 from fedeas.cli.bank import bank
 from fedeas.cli.flower import flower
 from fedeas.cli.generate import generate
@@ -21,6 +20,7 @@ from fedeas.cli.planner import planner
 from fedeas.cli.pretrain import pretrain
 from fedeas.cli.runs import demo, report, run, runs
 from fedeas.cli.weights import weights
+from fedeas.core import VERSION
 from fedeas.core.errors import FedEASError, RunError, extra_for
 from fedeas.core.files import known_error
 from fedeas.core.foreign_text import printable
@@ -84,7 +84,7 @@ def _stop(message: str, code: int) -> NoReturn:
 
 def _show_version(wanted: bool) -> None:
     if wanted:
-        print(f"fedeas {__version__}")
+        print(f"fedeas {VERSION}")
         raise typer.Exit
 
 

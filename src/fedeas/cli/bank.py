@@ -10,10 +10,10 @@ from typing import Annotated
 import typer
 from rich.console import Console
 from rich.filesize import decimal
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
-from fedeas.cli.display import TIGHT, foreign_text, output
+from fedeas.cli.display import TIGHT, foreign_text, number_column, output
 from fedeas.core.errors import InputError, RunError
 from fedeas.core.foreign_text import printable
 from fedeas.generators.bank import Bank
@@ -31,19 +31,15 @@ SHOWN = 10  # damaged images that are listed; the rest is counted
 @bank.command("ls")
 def list_kept(folder: Folder = BANK) -> None:
     """List the generators whose images are kept."""
-    table = Table(title="Generated images", title_justify="left", caption_justify="left", **TIGHT)
-    table.add_column("fingerprint", no_wrap=True)
-    table.add_column("generator")
-    for name in ("images", "clients", "on disk", "last used"):
-        table.add_column(name, justify="right", no_wrap=True)
-    problems = []
-    for each in [Bank(folder).kept(name) for name in _chosen(folder, None)]:
+    numbers = map(number_column, ("images", "clients", "on disk", "last used"))
+    table = Table(Column("fingerprint", no_wrap=True), "generator", *numbers, title="Generated images", **TIGHT)
+    kept = [Bank(folder).kept(name) for name in _chosen(folder, None)]
+    for each in kept:
         images = "?" if each.images is None else f"{each.images:,}"
         used = datetime.fromtimestamp(each.used).strftime("%Y-%m-%d %H:%M")
         what = "[red]unusable[/]" if each.problem else foreign_text(each.description)
         table.add_row(foreign_text(each.name), what, images, f"{each.clients:,}", decimal(each.bytes), used)
-        problems += [foreign_text(each.problem, "table.caption")] if each.problem else []
-    table.caption = Text("\n").join(problems) if problems else None
+    table.caption = Text("\n").join(foreign_text(each.problem, "table.caption") for each in kept if each.problem)
     output().print(table)
 
 

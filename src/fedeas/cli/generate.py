@@ -12,7 +12,8 @@ import typer
 from rich.console import Console
 
 from fedeas.cli.options import DataRoot, Device
-from fedeas.cli.progress import announce, duration, steps_shown
+from fedeas.cli.progress import announce, steps_shown
+from fedeas.core.deadline import duration
 from fedeas.core.errors import InputError
 from fedeas.core.foreign_text import printable
 from fedeas.data.names import NAMES

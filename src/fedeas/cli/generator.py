@@ -17,8 +17,8 @@ from rich.table import Table
 from fedeas.calls.running import config_from, with_settings
 from fedeas.cli.display import foreign_text, output
 from fedeas.cli.options import DataRoot, Device, Strict
-from fedeas.cli.progress import announce, duration, every, progress, steps_shown
-from fedeas.core.deadline import Deadline
+from fedeas.cli.progress import announce, every, progress, steps_shown
+from fedeas.core.deadline import Deadline, duration
 from fedeas.core.errors import FedEASError, InputError
 from fedeas.core.files import make_folder, write_bytes
 from fedeas.core.foreign_text import printable
@@ -27,8 +27,7 @@ from fedeas.core.records import Record, read_record, write_record
 from fedeas.core.weight_files import GENERATOR, folder_for_new, generator_weights, name_of_dataset
 
 if TYPE_CHECKING:
-    from fedeas.generators.base import Generator
-    from fedeas.generators.diffusion.weights import Weights
+    from fedeas.config.run import RunConfig
     from fedeas.generators.quality.classifier import Classifier
     from fedeas.generators.quality.membership import Candidates
     from fedeas.generators.quality.metrics import Report
@@ -43,6 +42,13 @@ PLAIN_SECONDS = 15.0  # between lines of progress without a terminal
 LOOKS_TO_PACE = 4  # looks at a training on a GPU until its pace is steady: seconds
 SHORT_FOR_COLOURS = "little time for colour images: compare the result with generator=gaussian (fedeas generator check)"
 QUICK_PRESETS = ("digits", "quick")
+CHECKED = {
+    "class agreement of {images:,} images": "{agreement:.1%} (real: {ceiling:.1%})",
+    "classifier Frechet distance": "{classifier_frechet:.3f} (real: {classifier_frechet_floor:.3f})",
+    "nearest training image, median": "{nearest[median]:.4f} (real: {nearest_of_test[median]:.4f})",
+    "suspected and exact copies": "{suspected_copies:.1%} (real: about 1%), {copies}",
+}
+"""What `info` shows of the report of `check`: each measure beside that of real test images."""
 TOO_LONG = 3600.0  # seconds of training on a CPU from which on another generator is recommended
 
 
@@ -72,72 +78,75 @@ def train(
     if federated is not None:
         if preset or updates or seed or compiled or start is not None:
             raise InputError("--federated: the config has the recipe; set preset, start and seed in its generator")
+        chosen = _config_for(federated, dataset, data_root, engine={"device": device})
+        file = _trained_by_clients(chosen, runs, minutes, strict)
+        if file is None:
+            print("stopped at the time limit; the same command continues", file=sys.stderr)
+            return
         folder = out or folder_for_new() / f"{name_of_dataset(dataset)}-federated"
-        _train_federated(dataset, federated, runs, folder, device, minutes, data_root, strict)
+        make_folder(folder)
+        write_bytes(folder / GENERATOR, file.read_bytes())
+        print(f"{folder / GENERATOR}: trained by the clients of {federated}")
         return
     from fedeas.core.devices import chosen_device, device_name
     from fedeas.data.sources import load_dataset
     from fedeas.generators.diffusion import presets, training
+    from fedeas.generators.diffusion.sampling import DiffusionGenerator
     from fedeas.generators.diffusion.trainer import Trainer
     from fedeas.generators.diffusion.weights import Weights
+    from fedeas.generators.quality.grid import sample_grid
 
     data = load_dataset(dataset, data_root)
     where = chosen_device(device)
     preset = preset or presets.suited_preset(data.shape, where)
-    recipe = presets.preset(preset)
     begin = None if start is None else Weights.load(start)
     if strict and begin is not None:
         refuse_unknown(start, data.name, begin.seen.answer(data.parts))
-    images, labels = data.seen_under(protocol)
     folder = out or folder_for_new() / f"{name_of_dataset(dataset)}-{preset}"
     trainer = Trainer(
-        images, labels, data.classes, recipe, updates=updates, seed=seed, device=where,
+        *data.seen_under(protocol), data.classes, presets.preset(preset), updates=updates, seed=seed, device=where,
         compiled=compiled, start=begin,
     )  # fmt: skip
     seen = {"dataset": data.name, "protocol": protocol, "preset": preset, "device": device_name(trainer.device)}
-    if trainer.device.type == "cpu":
+    on_cpu = trainer.device.type == "cpu"
+    if on_cpu:
         _say_how_long(trainer.forecast(), trainer.updates, 60 * minutes, preset)
         if preset == "quick" and data.shape[0] > 1:
             print(SHORT_FOR_COLOURS, file=sys.stderr, flush=True)
-    with _shown() as show:
-        look = show if trainer.device.type == "cpu" else _announcing(show)
-        grid = _grid_every(folder / "grid.png", grid_minutes, str(trainer.device))
+    grid, is_due = folder / "grid.png", every(60 * grid_minutes)
+
+    def draw(weights: Weights) -> None:
+        if grid_minutes and (is_due() or not grid.exists()):
+            made = DiffusionGenerator(weights, device=str(trainer.device), batch_size=100)
+            sample_grid(made, weights.class_names, grid)
+
+    with updates_shown(announced=on_cpu) as show:
         limit = minutes or float("inf")
-        weights = training.train(trainer, folder, minutes=limit, provenance=seen, on_look=look, on_save=grid)
-    print(f"{folder / 'generator.safetensors'}: {weights.provenance['images']:,} images seen")
+        weights = training.train(trainer, folder, minutes=limit, provenance=seen, on_look=show, on_save=draw)
+    print(f"{folder / GENERATOR}: {weights.provenance['images']:,} images seen")
 
 
-def _train_federated(
-    dataset: str, config: Path, runs: Path, folder: Path, device: str, minutes: float, data_root: Path | None,
-    strict: bool,
-) -> None:  # fmt: skip
-    """Let the clients of a config train its generator, and copy the weights to the folder."""
+def _config_for(path: Path, dataset: str, data_root: Path | None, **settings: Any) -> RunConfig:
+    """The config in a file, for this dataset."""
+    data = {"dataset": dataset, **({"root": str(data_root)} if data_root else {})}
+    return with_settings(config_from(path), {"data": data, **settings})
+
+
+def _trained_by_clients(config: RunConfig, runs: Path, minutes: float, strict: bool) -> Path | None:
+    """Let the clients of a config train its generator, and return its weights; None if the time is over first."""
     from fedeas.federation.generator_stage import train_generator
     from fedeas.federation.parts import refuse_unknown_ancestors
 
-    chosen = with_settings(config_from(config), {**_for_dataset(dataset, data_root), "engine": {"device": device}})
     if strict:
-        refuse_unknown_ancestors(chosen)
+        refuse_unknown_ancestors(config)
     pause = Deadline(minutes) if minutes else None
-    with progress(chosen) as show:
+    with progress(config) as show:
 
         def on_round(record: Record, of: int) -> bool:
             show.on_stage(record, of)
             return pause is not None and pause(record)
 
-        file = train_generator(chosen, runs, on_round)
-    if file is None:
-        print("stopped at the time limit; the same command continues", file=sys.stderr)
-        return
-    copy = folder / GENERATOR
-    make_folder(folder)
-    write_bytes(copy, file.read_bytes())
-    print(f"{copy}: trained by the clients of {config}")
-
-
-def _for_dataset(dataset: str, data_root: Path | None) -> dict[str, Any]:
-    """Settings of a config for this dataset."""
-    return {"data": {"dataset": dataset, **({"root": str(data_root)} if data_root else {})}}
+        return train_generator(config, runs, on_round)
 
 
 def _say_how_long(seconds: float, updates: int, limit: float, preset: str) -> None:
@@ -150,19 +159,22 @@ def _say_how_long(seconds: float, updates: int, limit: float, preset: str) -> No
         print(advice, file=sys.stderr, flush=True)
 
 
-def _announcing(show: Callable[[Any], None]) -> Callable[[Any], None]:
-    """Also say how long the training will take, once its pace is known."""
+@contextmanager
+def updates_shown(announced: bool) -> Iterator[Callable[[Any], None]]:
+    """Show the progress of a training. Once its pace is known, say how long it will take if that is not `announced`."""
     looks = 0
+    with steps_shown(Console(), PLAIN_SECONDS, transient=False) as tell:
 
-    def look(now: Any) -> None:
-        nonlocal looks
-        looks += 1
-        if looks == LOOKS_TO_PACE:
-            left = (now.updates - now.update) * now.images / now.update / now.images_per_second
-            announce(left, f"for the {now.updates - now.update:,} updates that are left")
-        show(now)
+        def show(now: Any) -> None:
+            nonlocal looks
+            looks += 1
+            if looks == LOOKS_TO_PACE and not announced:
+                left = (now.updates - now.update) * now.images / now.update / now.images_per_second
+                announce(left, f"for the {now.updates - now.update:,} updates that are left")
+            pace = f"{now.images_per_second:,.0f} images/s  {now.seconds / 60:.1f} min"
+            tell(now.update, now.updates, f"updates  loss {now.loss:.4f}  {pace}")
 
-    return look
+        yield show
 
 
 @generator.command()
@@ -201,22 +213,31 @@ def check(
     from fedeas.core.devices import chosen_device
     from fedeas.data.sources import load_dataset
     from fedeas.generators.diffusion.weights import Weights
+    from fedeas.generators.quality.classifier import Classifier
+    from fedeas.generators.quality.duration import comparing_seconds, drawing_seconds, training_seconds
     from fedeas.generators.quality.grid import sample_grid
     from fedeas.generators.quality.membership import attack
     from fedeas.generators.quality.metrics import Yardstick, measure_generator
     from fedeas.generators.registry import parse_generator
     from fedeas.generators.settings import GeneratorContext
 
-    data, place = load_dataset(dataset, data_root), str(chosen_device(device))
+    data, place = load_dataset(dataset, data_root), chosen_device(device)
     sources = [parse_generator(each) for each in (spec, beside) if each]
-    context = GeneratorContext(data.name, data.images, data.labels, data.classes, "any", place)
+    context = GeneratorContext(data.name, data.images, data.labels, data.classes, "any", str(place))
     made = [source.ready(context) for source in sources]
     candidates = _candidates(data, members, clients, data_root)
+    known = classifier if classifier is not None and classifier.exists() else None
     images = per_class * data.num_classes + len(candidates.labels)
-    announce(_check_seconds(made, images, data, classifier, place), "to judge these images")
+    seconds = sum(drawing_seconds(each, images, place) for each in made)
+    seconds += comparing_seconds(data.images, images * len(made) + len(data.test_images), place)
+    seconds += 0 if known else training_seconds(data.images, data.num_classes, place)
+    announce(seconds, "to judge these images")
     unseen = Weights.load(reference) if reference else None
     attacks = [attack(each, candidates, data.name, unseen) for each in made]
-    judge = _judge(data, classifier, place)
+    judge = Classifier.load(known, str(place)) if known else _trained_judge(data, str(place))
+    if classifier is not None and not known:
+        make_folder(classifier.parent)
+        judge.save(classifier)
     yardstick = Yardstick.of(judge, data.images, data.test_images, data.test_labels)
     reports = [
         replace(measure_generator(each, yardstick, per_class), membership=attacked)
@@ -233,6 +254,18 @@ def check(
         print(f"{out / 'report.json'}, {out / 'grid.png'}")
 
 
+def _trained_judge(data: Any, device: str) -> Classifier:
+    """A classifier of the training part, which knows its accuracy on the test part."""
+    from fedeas.generators.quality.classifier import Classifier, suited_judge
+
+    seen = Seen.under("clean", data.name, data_digest(data.images, data.labels))
+    judge = Classifier.train(
+        data.images, data.labels, data.num_classes, device=device, class_names=data.classes, seen=seen,
+        architecture=suited_judge(data.shape, device),
+    )  # fmt: skip
+    return judge.measured(data.test_images, data.test_labels)
+
+
 def _candidates(data: Any, members: int, clients: Path | None, data_root: Path | None) -> Candidates:
     """Images for the membership attack: those of a run's clients if its config is given, else the training part."""
     from fedeas.federation.split import refuse_own_data, split_data
@@ -240,7 +273,7 @@ def _candidates(data: Any, members: int, clients: Path | None, data_root: Path |
 
     if clients is None:
         return Candidates.drawn((data.images, data.labels), (data.test_images, data.test_labels), members)
-    config = with_settings(config_from(clients), _for_dataset(data.name, data_root))
+    config = _config_for(clients, data.name, data_root)
     refuse_own_data(config, "nobody else has the clients' images")
     split = split_data(config, data)
     parts, names = split.partition.indices, split.partition.clients or range(split.partition.num_clients)
@@ -250,13 +283,11 @@ def _candidates(data: Any, members: int, clients: Path | None, data_root: Path |
 
 def _check_table(reports: Sequence[Report], heads: Sequence[str], classes: Sequence[str]) -> Table:
     """The measures of generators side by side, with those of real test images."""
-    table = Table(title=f"{reports[0].images:,} images")
-    for head in ("measure", *heads, "real test images"):
-        table.add_column(foreign_text(head))
+    table = Table("measure", *map(foreign_text, heads), "real test images", title=f"{reports[0].images:,} images")
     found = [{name: (value, real) for name, value, real in report.rows(classes)} for report in reports]
     for name in dict.fromkeys(name for rows in found for name in rows):
-        values = [rows.get(name, ("", "")) for rows in found]
-        table.add_row(*map(foreign_text, (name, *(value for value, _ in values), max(real for _, real in values))))
+        values, real = zip(*(rows.get(name, ("", "")) for rows in found), strict=True)
+        table.add_row(*map(foreign_text, (name, *values, max(real))))
     table.add_section()
     shares = [*(report.agreement_per_class for report in reports), reports[0].ceiling_per_class]
     for name, *own in zip(classes, *shares, strict=True):
@@ -278,7 +309,24 @@ def info(
 
     path = generator_weights(weights)
     made = Weights.load(path)
-    rows = [*_facts(made, path), *_quality_rows(path.with_suffix(".report.json"))]
+    about, count = made.provenance, sum(tensor.numel() for tensor in made.tensors.values())
+    rows = [
+        ("file", f"{path.name}, {path.stat().st_size / 1e6:.1f} MB, float16"),
+        ("fingerprint", made.fingerprint[:16]),
+        ("network", f"UNet2DModel of widths {made.network.widths}, {count:,} parameters"),
+        ("images", f"{made.num_classes} classes of {' x '.join(map(str, made.shape))}"),
+        ("trained on", str(made.seen)),
+        ("training", f"{about.get('minutes')} minutes on {about.get('device')}, preset {about.get('preset')}"),
+    ]
+    if together := about.get("federated"):
+        sent = ", ".join(f"{size / 1e6:,.1f} MB {way}" for way, size in together.get("bytes", {}).items())
+        rows.append(("trained by", f"{together.get('clients')} clients; each on average {sent}"))
+    rows.append(("images seen", f"{about.get('images', 0):,} in {about.get('updates', 0):,} updates"))
+    rows.append(("sampler", f"{made.solver}, {made.steps} steps, guidance {made.guidance:g}"))
+    checked = path.with_suffix(".report.json")
+    if checked.exists():
+        report = read_record(checked)
+        rows += [(name.format_map(report), value.format_map(report)) for name, value in CHECKED.items()]
     rows += _rows_on_seen(made.seen, dataset, device, data_root) if dataset else []
     if as_markdown:
         lines = (f"| {printable(name)} | {printable(value)} |" for name, value in rows)
@@ -288,24 +336,6 @@ def info(
     for row in rows:
         table.add_row(*map(foreign_text, row))
     output().print(table)
-
-
-def _facts(weights: Weights, path: Path) -> list[tuple[str, str]]:
-    seen, count = weights.provenance, sum(tensor.numel() for tensor in weights.tensors.values())
-    together = seen.get("federated", {})
-    sent = {way: f"{size / 1e6:,.1f} MB {way}" for way, size in together.get("bytes", {}).items()}
-    by_clients = [("trained by", f"{together.get('clients')} clients; each on average {', '.join(sent.values())}")]
-    return [
-        ("file", f"{path.name}, {path.stat().st_size / 1e6:.1f} MB, float16"),
-        ("fingerprint", weights.fingerprint[:16]),
-        ("network", f"UNet2DModel of widths {weights.network.widths}, {count:,} parameters"),
-        ("images", f"{weights.num_classes} classes of {' x '.join(map(str, weights.shape))}"),
-        ("trained on", str(weights.seen)),
-        ("training", f"{seen.get('minutes')} minutes on {seen.get('device')}, preset {seen.get('preset')}"),
-        *(by_clients if together else []),
-        ("images seen", f"{seen.get('images', 0):,} in {seen.get('updates', 0):,} updates"),
-        ("sampler", f"{weights.solver}, {weights.steps} steps, guidance {weights.guidance:g}"),
-    ]
 
 
 def _rows_on_seen(seen: Seen, dataset: str, device: str, data_root: Path | None) -> list[tuple[str, str]]:
@@ -328,77 +358,3 @@ def _rows_on_seen(seen: Seen, dataset: str, device: str, data_root: Path | None)
             said = f"not counted: {error}"
         rows.append((f"near-duplicates of {replace(one, start=None)}", said))
     return rows
-
-
-def _quality_rows(path: Path) -> list[tuple[str, str]]:
-    """The measures of `check`, each beside that of real test images."""
-    if not path.exists():
-        return []
-    found = read_record(path)
-    return [
-        (f"class agreement of {found['images']:,} images", f"{found['agreement']:.1%} (real: {found['ceiling']:.1%})"),
-        (
-            "classifier Frechet distance",
-            f"{found['classifier_frechet']:.3f} (real: {found['classifier_frechet_floor']:.3f})",
-        ),
-        (
-            "nearest training image, median",
-            f"{found['nearest']['median']:.4f} (real: {found['nearest_of_test']['median']:.4f})",
-        ),
-        ("suspected and exact copies", f"{found['suspected_copies']:.1%} (real: about 1%), {found['copies']}"),
-    ]
-
-
-def _check_seconds(made: Sequence[Generator], images: int, data: Any, classifier: Path | None, place: str) -> float:
-    """Seconds that a check will take: drawing or attacking images, comparing them, and training a classifier."""
-    import torch
-
-    from fedeas.generators.quality.duration import comparing_seconds, drawing_seconds, training_seconds
-
-    device = torch.device(place)
-    seconds = sum(drawing_seconds(each, images, device) for each in made)
-    seconds += comparing_seconds(data.images, images * len(made) + len(data.test_images), device)
-    if classifier is None or not classifier.exists():
-        seconds += training_seconds(data.images, data.num_classes, device)
-    return seconds
-
-
-def _judge(data: Any, path: Path | None, device: str) -> Classifier:
-    from fedeas.generators.quality.classifier import Classifier, suited_judge
-
-    if path is not None and path.exists():
-        return Classifier.load(path, device)
-    seen = Seen.under("clean", data.name, data_digest(data.images, data.labels))
-    judge = Classifier.train(
-        data.images, data.labels, data.num_classes, device=device, class_names=data.classes, seen=seen,
-        architecture=suited_judge(data.shape, device),
-    )  # fmt: skip
-    judge = judge.measured(data.test_images, data.test_labels)
-    if path is not None:
-        make_folder(path.parent)
-        judge.save(path)
-    return judge
-
-
-def _grid_every(path: Path, minutes: float, device: str) -> Callable[[Weights], None]:
-    from fedeas.generators.diffusion.sampling import DiffusionGenerator
-    from fedeas.generators.quality.grid import sample_grid
-
-    is_due = every(60 * minutes)
-
-    def draw(weights: Weights) -> None:
-        if minutes and (is_due() or not path.exists()):
-            sample_grid(DiffusionGenerator(weights, device=device, batch_size=100), weights.class_names, path)
-
-    return draw
-
-
-@contextmanager
-def _shown() -> Iterator[Callable[[Any], None]]:
-    with steps_shown(Console(), PLAIN_SECONDS, transient=False) as tell:
-
-        def show(now: Any) -> None:
-            pace = f"{now.images_per_second:,.0f} images/s  {now.seconds / 60:.1f} min"
-            tell(now.update, now.updates, f"updates  loss {now.loss:.4f}  {pace}")
-
-        yield show

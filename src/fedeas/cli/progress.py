@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from fedeas.config.run import RunConfig
+from fedeas.core.deadline import duration
 from fedeas.core.foreign_text import printable
 from fedeas.runs.progress import seconds_left
 from fedeas.runs.store import Record
@@ -21,25 +22,21 @@ if TYPE_CHECKING:
 
 LONG = 60.0  # seconds from which on a command says beforehand how long it will take
 SECONDS_PER_LINE = 60.0  # within a round, without a terminal
-
-
-def duration(seconds: float) -> str:
-    """A time in words that fit its size.
-
-    >>> [duration(seconds) for seconds in (4.2, 150, 9000)]
-    ['4 s', '2 min 30 s', '2 h 30 min']
-    """
-    whole = round(seconds)
-    if whole < 60:
-        return f"{whole} s"
-    minutes, rest = divmod(whole, 60)
-    return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
+Tell = Callable[[int, int, str], None]
+"""Told how much is done of how much, and a text."""
 
 
 def announce(seconds: float, what: str, about: str = "about") -> None:
     """Say beforehand how long a command will take, in one line, if that is over a minute."""
     if seconds >= LONG:
         print(f"{about} {duration(seconds)} {what}", file=sys.stderr, flush=True)
+
+
+def say_how_long(ahead: Forecast) -> None:
+    """Say how long a run will take, if that is more than a minute."""
+    images = f"; {ahead.images:,} synthetic images come on top" if ahead.images else ""
+    about = "at most about" if ahead.is_bound else "about"
+    announce(ahead.seconds, f"of training for {ahead.rounds:,} rounds on this machine{images}", about)
 
 
 def next_step(text: str) -> None:
@@ -56,7 +53,7 @@ def live_bar(console: Console, transient: bool = True, disable: bool = False) ->
 
 
 @contextmanager
-def steps_shown(console: Console, seconds: float, transient: bool = True) -> Iterator[Callable[[int, int, str], None]]:
+def steps_shown(console: Console, seconds: float, transient: bool = True) -> Iterator[Tell]:
     """Show how much is done of how much, with a text: a live line in a terminal, else a line every few `seconds`."""
     if not console.is_terminal:
         is_due = every(seconds)
@@ -85,13 +82,6 @@ def every(seconds: float) -> Callable[[], bool]:
     return is_due
 
 
-def say_how_long(ahead: Forecast) -> None:
-    """Say how long a run will take, if that is more than a minute."""
-    images = f"; {ahead.images:,} synthetic images come on top" if ahead.images else ""
-    about = "at most about" if ahead.is_bound else "about"
-    announce(ahead.seconds, f"of training for {ahead.rounds:,} rounds on this machine{images}", about)
-
-
 @contextmanager
 def progress(config: RunConfig, quiet: bool = False) -> Iterator[Any]:
     """Show each round, and clients within long ones: a live line in a terminal, plain lines elsewhere."""
@@ -108,13 +98,18 @@ def _new_images(record: Record) -> int:
     return int(record.get("images", {"made": record.get("generated", 0)})["made"])
 
 
+def _generator_loss(record: Record) -> str:
+    """The loss of a round in which clients train their generator."""
+    return f"loss {record.get('train_loss', float('nan')):.4f}"
+
+
 class RoundBar:
     """A live line: clients of the current round, new images so far, accuracy, a bar of rounds, and the time left."""
 
     def __init__(self, bar: Progress, name: str, total: int) -> None:
-        self.bar, self.name, self.total, self.before = bar, name, total, 0
+        self.bar, self.name, self.total = bar, name, total
         self.task = bar.add_task(name, total=total)
-        self.round = self.images = 0
+        self.before = self.round = self.images = 0
         self.accuracy = ""
 
     def __call__(self, record: Record) -> None:
@@ -123,7 +118,7 @@ class RoundBar:
         self.images += _new_images(record)
         if "accuracy" in record:
             self.accuracy = f"  accuracy {record['accuracy']:.1%}"
-        self._show(f"{len(record['clients'])} clients", 0.0)
+        self._show(f"{len(record['clients'])} clients")
 
     def on_client(self, done: int, of: int) -> None:
         """A client of the current round is done."""
@@ -132,10 +127,10 @@ class RoundBar:
     def on_stage(self, record: Record, of: int) -> None:
         """A round in which clients train their generator has ended; there are `of` before the first of the run."""
         self.before = of
-        text = f"{self.name}  generator, loss {record.get('train_loss', float('nan')):.4f}"
+        text = f"{self.name}  generator, {_generator_loss(record)}"
         self.bar.update(self.task, completed=record["round"], total=of + self.total, description=text)
 
-    def _show(self, clients: str, share: float) -> None:
+    def _show(self, clients: str, share: float = 0.0) -> None:
         synthetic = f"  {self.images:,} new images" if self.images else ""
         text = f"{self.name}  {clients}{synthetic}{self.accuracy}"
         self.bar.update(self.task, completed=self.before + self.round + share, description=text)
@@ -155,30 +150,28 @@ class PlainLines:
 
     def __call__(self, record: Record) -> None:
         """Print the line of a round."""
-        spent = sum(record["seconds"].values())
         self.records.append(record)
-        left = seconds_left(self.records, self.total) or 0.0
+        spent, left = sum(record["seconds"].values()), seconds_left(self.records, self.total) or 0.0
         tested = f"accuracy {record['accuracy']:.2%}, " if "accuracy" in record else ""
         images = f"{made:,} new images, " if (made := _new_images(record)) else ""
         loss = f"loss {record['train_loss']:.4f}, " if "train_loss" in record else ""
-        self._print(record["round"], f"{tested}{loss}{images}{spent:.1f} s, {duration(left)} left")
+        self._print(f"{tested}{loss}{images}{spent:.1f} s, {duration(left)} left", record["round"], self.total)
 
     def on_client(self, done: int, of: int) -> None:
         """Print a line if the last one is a minute ago."""
-        if done < of and time.monotonic() - self.last >= SECONDS_PER_LINE:
+        if done < of and self._is_due():
             # A resumed run does not know its round before the first one ends.
-            number = self.records[-1]["round"] + 1 if self.records else None
-            self._print(number, f"{done} of {of} clients")
+            self._print(f"{done} of {of} clients", self.records[-1]["round"] + 1 if self.records else 0, self.total)
 
     def on_stage(self, record: Record, of: int) -> None:
         """Print a line for a round in which clients train their generator, if the last one is a minute ago."""
-        if record["round"] in (1, of) or time.monotonic() - self.last >= SECONDS_PER_LINE:
-            self.last, loss = time.monotonic(), record.get("train_loss", float("nan"))
-            print(
-                f"{printable(self.name)}, generator, round {record['round']:,} of {of:,}: loss {loss:.4f}", flush=True
-            )
+        if record["round"] in (1, of) or self._is_due():
+            self._print(_generator_loss(record), record["round"], of, ", generator")
 
-    def _print(self, number: int | None, text: str) -> None:
+    def _is_due(self) -> bool:
+        return time.monotonic() - self.last >= SECONDS_PER_LINE
+
+    def _print(self, text: str, round: int, of: int, stage: str = "") -> None:
         self.last = time.monotonic()
-        where = f", round {number:,} of {self.total:,}" if number is not None else ""
-        print(f"{printable(self.name)}{where}: {text}", flush=True)
+        where = f", round {round:,} of {of:,}" if round else ""
+        print(f"{printable(self.name)}{stage}{where}: {text}", flush=True)

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 from rich.filesize import decimal
-from rich.table import Table
+from rich.table import Column, Table
 
 from fedeas.cli.display import TIGHT, foreign_text, output
 from fedeas.core.weight_files import MADE_BY, all_files, search_folders
@@ -20,9 +20,10 @@ weights = typer.Typer(
 @weights.command()
 def ls() -> None:
     """List all weights that can be given by name, and the folders that are searched."""
-    table = Table(title="Weights", title_justify="left", **TIGHT)
-    for head in ("name", "for", "size", "file"):
-        table.add_column(head, justify="right" if head == "size" else "left", overflow="fold")
+    size = Column("size", justify="right", overflow="fold")
+    table = Table(
+        Column("name", overflow="fold"), "for", size, Column("file", overflow="fold"), title="Weights", **TIGHT
+    )
     for name, file in all_files().items():
         use = "model.weights" if name.endswith(tuple(MADE_BY)) else "generators"
         table.add_row(foreign_text(name), use, decimal(file.stat().st_size), foreign_text(file))

@@ -29,3 +29,16 @@ class Deadline:
     def left(self) -> float:
         """Seconds until the end; below zero after it."""
         return self.end - self.clock()
+
+
+def duration(seconds: float) -> str:
+    """A time in words that fit its size.
+
+    >>> [duration(seconds) for seconds in (4.2, 150, 9000)]
+    ['4 s', '2 min 30 s', '2 h 30 min']
+    """
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    minutes, rest = divmod(whole, 60)
+    return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"

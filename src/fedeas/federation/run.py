@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from fedeas import __version__
 from fedeas.algorithms.base import Arrays, Fleet
 from fedeas.config.run import RunConfig
 from fedeas.config.sections import ModelConfig
+from fedeas.core import VERSION
 from fedeas.core.arrays import IntArray
 from fedeas.core.devices import chosen_device, device_name, torch_precision, torch_threads
 from fedeas.core.errors import InputError
@@ -183,7 +183,7 @@ def environment(device: torch.device) -> dict[str, Any]:
     """
     processor = platform.processor() or platform.machine()
     return {
-        "fedeas": __version__,
+        "fedeas": VERSION,
         "commit": commit_of(checkout_of(Path(__file__).parents[1])),
         "python": platform.python_version(),
         "torch": torch.__version__,

@@ -19,10 +19,10 @@ from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
 from torch import Tensor
 
-from fedeas import __version__
 from fedeas.algorithms.base import Arrays
 from fedeas.config.reading import checked_config
 from fedeas.config.run import RunConfig
+from fedeas.core import VERSION
 from fedeas.core.arrays import cores
 from fedeas.core.devices import torch_precision, torch_threads
 from fedeas.core.errors import FedEASError
@@ -153,9 +153,7 @@ def _participant(header: Header, context: Context) -> Participant:
         config = RunConfig.model_validate(header["config"])
     except ValueError as error:
         log.error("the run's config cannot be used: %s", error)
-        raise TellableError(
-            f"the run's config is not one for fedeas {__version__}; install the server's version"
-        ) from None
+        raise TellableError(f"the run's config is not one for fedeas {VERSION}; install the server's version") from None
     run = config.fingerprint
     if any(own.fingerprint != run for own in _known.values()):
         _known.clear()

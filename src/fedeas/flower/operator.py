@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from fedeas import __version__
+from fedeas.core import VERSION
 from fedeas.core.errors import FedEASError, InputError, RunError
 from fedeas.core.files import known_error, make_folder, write_bytes
 from fedeas.core.log import log
@@ -31,7 +31,7 @@ SENT = re.compile(r"fedeas ends with exit code (\d+): (.*)")
 PROJECT = f"""\
 [project]
 name = "fedeas"
-version = "{__version__}"
+version = "{VERSION}"
 description = "FedEAS as a Flower app"
 license = "Apache-2.0"
 dependencies = []

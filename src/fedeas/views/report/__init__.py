@@ -19,7 +19,7 @@ from types import ModuleType
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from fedeas import __version__
+from fedeas.core import VERSION
 from fedeas.core.errors import InputError
 from fedeas.core.files import PathLike, written_whole
 from fedeas.core.foreign_text import printable
@@ -48,7 +48,7 @@ def write_report(
         finalize=lambda value: value if isinstance(value, Markup) else printable(value),
     )  # fmt: skip
     template = environment.get_template("page.html")
-    page = template.render(title=title, version=__version__, plotly=_packed_plotly(), **content)
+    page = template.render(title=title, version=VERSION, plotly=_packed_plotly(), **content)
     with written_whole(path) as part:
         part.write_text(page, "utf-8")
 
