@@ -1,7 +1,5 @@
 """``python -m reproduction``: reproduce the paper's tables, figures and numbers, and compare ours with them."""
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -22,10 +20,10 @@ from reproduction.claims import Status, claims_markdown, count_claims
 from reproduction.costs import economies_markdown, speeds
 from reproduction.findings import all_findings, findings_markdown, findings_of
 from reproduction.ledger import View, headline, ledger_markdown
-from reproduction.reproduction import RESULTS, RUNS, Places, Reproduction, made_folder, stays_here
+from reproduction.reproduction import RESULTS, RUNS, STATEFUL, Places, Reproduction, made_folder
 from reproduction.results import Results
 from reproduction.studies import PROTOCOLS, Precision, Protocol, Study, study
-from reproduction.tables import BEST, NOT_RUN, SECOND, Entry, Filled, markdown
+from reproduction.tables import markdown
 from reproduction.text import listed
 from reproduction.tried import tried_markdown
 
@@ -54,7 +52,6 @@ TITLES = {each.name: each.title for each in (*ARTEFACTS, *EXPERIMENTS)} | OTHERS
 HELP = "Make the missing runs of an artefact, then show and write its tables.\n\n" + "\n\n".join(
     f"{name}: {title}" for name, title in TITLES.items()
 )
-DASH = "–"
 
 app = typer.Typer(
     add_completion=False,
@@ -98,7 +95,12 @@ def command(
     if (only_show or name in PAGES) and not results.is_dir():
         say(f"{results}: no such folder, so no kept results are shown; give the repository's with --results FOLDER")
     if name == "counts":
-        _print_counts(slow, as_markdown)
+        claims = count_claims(slow)
+        _print(claims_markdown(claims), as_markdown)
+        found = [claim.status for claim in claims]
+        say(", ".join(f"{found.count(status)} {status}" for status in Status))
+        if Status.WRONG in found:
+            raise typer.Exit(1)
         return
     places = Places(runs, results, data_root, bank, keep_results)
     chosen = study(profile, protocol, start, precision, partitions)
@@ -124,16 +126,6 @@ def command(
         _say_what_is_missing(done)
 
 
-def _print_counts(slow: bool, as_markdown: bool) -> None:
-    """Print the claims; exit with 1 if a number is wrong."""
-    claims = count_claims(slow)
-    _print(claims_markdown(claims), as_markdown)
-    found = [claim.status for claim in claims]
-    say(", ".join(f"{found.count(status)} {status}" for status in Status))
-    if Status.WRONG in found:
-        raise typer.Exit(1)
-
-
 def _print_page(name: str, chosen: Study, found: Results, out: Path | None, as_markdown: bool) -> None:
     """Print a text, and draw the figure that belongs to it if a folder is given."""
     _print(PAGES[name][1](found, chosen), as_markdown)
@@ -151,15 +143,13 @@ def _print_page(name: str, chosen: Study, found: Results, out: Path | None, as_m
 
 def _print_tables(done: Reproduction, as_markdown: bool) -> None:
     """Print the tables; if there are several, those without runs share a line."""
-    console, tables = output(), done.tables()
+    tables = done.tables()
     shown = [table for table in tables if table.seeds or len(tables) == 1]
     for table in shown:
-        print(markdown(table)) if as_markdown else console.print(filled_table(table))
+        _print(markdown(table), as_markdown)
     if len(shown) < len(tables):
         print(f"Not run: {'; '.join(table.title for table in tables if table not in shown)}.\n")
-    if tables and not as_markdown:
-        console.print(done.study.says)
-    elif tables and not done.study.is_the_papers:  # the page around the tables describes the paper's protocol
+    if tables and not (as_markdown and done.study.is_the_papers):  # a page around them describes the paper's protocol
         print(done.study.says)
 
 
@@ -169,32 +159,12 @@ def _say_what_is_missing(done: Reproduction) -> None:
     if left > problems:
         say(f"{left - problems} runs are left; the same command continues")
     for config, run, _ in done.outcomes:
-        if run is not None and not run.finished and stays_here(config):
+        if run is not None and not run.finished and config.algorithm.startswith(STATEFUL):
             states = "its checkpoint holds the clients' states, gigabytes for a deep network; resume on this machine"
             say(f"{config.label}: {states}")
     if problems:
         say(f"{problems} runs failed, see above")
         raise typer.Exit(1)
-
-
-def filled_table(table: Filled) -> Table:
-    """Our numbers, and below each the paper's and the difference; the best is bold, the second underlined."""
-    compared = any(entry.printed for entry in table.entries)
-    notes = "Below our number: the paper's, then ours minus the paper's. " * compared
-    notes += f"{DASH}: not run. " * any(entry.number == NOT_RUN for entry in table.entries) + table.remarks
-    shown = Table(title=table.title, caption=notes, title_justify="left", caption_justify="left", show_lines=compared)
-    for head in ("", *table.heads):
-        shown.add_column(head, justify="right" if head else "left")
-
-    def cell(entry: Entry, count: bool) -> str:
-        mark = {BEST: "bold", SECOND: "underline"}.get(entry.rank, "dim" if entry.ours is None else "default")
-        number, last = DASH if entry.number == NOT_RUN else entry.number, entry.last.replace(" ±", "\n±")
-        lines = [entry.deviation, *entry.brackets(count), last, entry.printed, entry.difference]
-        return "\n".join([f"[{mark}]{number}[/]", *(f"[dim]{text}[/]" for text in lines if text)])
-
-    for row in table.written(cell):
-        shown.add_row(*row)
-    return shown
 
 
 def estimate_table(done: Reproduction) -> Table:
@@ -232,7 +202,9 @@ def output() -> Console:
 
 
 def _print(text: str, as_markdown: bool) -> None:
-    print(text) if as_markdown else output().print(Markdown(text))
+    """Print Markdown as it is, or rendered for a terminal, which has no line breaks in cells and no underlines."""
+    rendered = Markdown(text.replace("<br>", "; ").replace("<u>", "*").replace("</u>", "*"))
+    print(text) if as_markdown else output().print(rendered)
 
 
 def say(line: str) -> None:

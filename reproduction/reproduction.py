@@ -1,7 +1,5 @@
 """Reproduce tables and figures of the paper: make the runs that are missing, then fill and write the tables."""
 
-from __future__ import annotations
-
 import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -30,6 +28,7 @@ Tell = Callable[[str], None]
 
 RUNS, RESULTS = Path("runs"), Path(__file__).parent / "results"
 TIMED = "wall-clock"  # the artefact whose runs must not share images
+STATEFUL = ("scaffold", "moon")  # checkpoints hold large client states, so a run should resume on the same machine
 LEAST_SECONDS = 60.0  # with less time left, no further run is started, unless the one before took less than half of it
 
 
@@ -61,14 +60,6 @@ class RunOutcome(NamedTuple):
     config: RunConfig
     run: Run | None
     problem: str = ""
-
-    @property
-    def text(self) -> str:
-        """The outcome in one line."""
-        name = f"{self.config.label}, seed {self.config.seed}"
-        if self.run is None or not self.run.finished:
-            return f"{name}: {self.problem if self.run is None else f'paused after round {len(self.run.rounds())}'}"
-        return f"{name}: accuracy {self.run.summary()['accuracy']:.2%}"
 
 
 @dataclass
@@ -155,10 +146,14 @@ class Reproduction:
 
         for number, outcome in enumerate(carry_out(configs, execute, minutes), 1):
             self.outcomes.append(outcome)
-            tell(f"{number} of {len(configs)}  {outcome.text}")
-            if outcome.run is not None and outcome.run.finished:
-                self.results.add(outcome.run)
-                places.keep([outcome.config], self.results)
+            config, run, result = outcome
+            if run is not None and run.finished:
+                result = f"accuracy {run.summary()['accuracy']:.2%}"
+                self.results.add(run)
+                places.keep([config], self.results)
+            elif run is not None:
+                result = f"paused after round {len(run.rounds())}"
+            tell(f"{number} of {len(configs)}  {config.label}, seed {config.seed}: {result}")
         places.keep(self.configs(), self.results)
 
 
@@ -198,10 +193,9 @@ def carry_out(
     minutes: float | None = None,
     clock: Callable[[], float] = time.monotonic,
 ) -> Iterator[RunOutcome]:
-    """Make each run in turn, until one pauses or time is up; a run that fails does not stop the others.
+    """Make each run in turn, until one pauses or time is up; `execute` gets the minutes that are left.
 
-    `execute` gets the minutes that are left. If the first run is refused, its error is raised: it probably concerns
-    all.
+    A run that fails does not stop the others; but if the first is refused, its error probably concerns all.
     """
     needed, start = 0.0, clock()
     for number, config in enumerate(configs):
@@ -223,8 +217,3 @@ def carry_out(
             return
         if minutes is not None and left is not None:
             needed = min(LEAST_SECONDS, 2 * (left - (60 * minutes - (clock() - start))))
-
-
-def stays_here(config: RunConfig) -> bool:
-    """Whether a paused run should resume on the same machine: its checkpoint holds large client states."""
-    return config.algorithm.partition("(")[0] in ("scaffold", "moon")

@@ -1,7 +1,5 @@
 """The figures of each artefact, from label counts and from finished runs, and the files of a reproduction."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -33,9 +31,8 @@ def accuracy_at_equal_budget(book: Reproduction) -> Figure:
     """Fig. 1(b)."""
     table = book.table(allocation_sheet(book.study))
     bars = [_bar(name, row[0]) for name, row in table.rows.items()]
-    return runs.allocation_figure(
-        bars, book.study.named(f"Accuracy at equal budget, {table.columns[0]}"), book.study.window
-    )
+    title = book.study.named(f"Accuracy at equal budget, {table.columns[0]}")
+    return runs.allocation_figure(bars, title, book.study.window)
 
 
 def convergence(book: Reproduction) -> Figure:

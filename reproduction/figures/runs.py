@@ -3,8 +3,6 @@
 Most take plain numbers and do not depend on runs. A method that was not run is shown as an empty place with a note.
 """
 
-from __future__ import annotations
-
 import statistics
 import textwrap
 from collections import Counter
@@ -20,7 +18,7 @@ from matplotlib.ticker import MaxNLocator
 from matplotlib.transforms import ScaledTranslation
 
 from fedeas.runs import Measured
-from reproduction.answers import STEPS, USES, clean, mean_of_experiments, whole_difference
+from reproduction.answers import STEPS, USES, clean, complete, mean_of_experiments
 from reproduction.figures import style
 from reproduction.findings import Findings
 from reproduction.tables import NOT_RUN
@@ -202,8 +200,7 @@ def overview_figure(panels: Mapping[str, Sequence[Spot]], window: str) -> Figure
     return figure
 
 
-SHADES = (style.BLUE, style.VERMILLION, style.GREEN, style.PURPLE, style.ORANGE, style.SKY)
-MARKERS = "osD^vP"
+SHADES, MARKERS = (style.BLUE, style.VERMILLION, style.GREEN, style.PURPLE, style.ORANGE, style.SKY), "osD^vP"
 POINTS = (-0.38, 0.08)  # where in its row the first and the last experiment are drawn
 MEAN = 0.24  # where the mean is drawn
 GAINS = "Gain over FedEAS with at most as many images, clean protocol"
@@ -213,20 +210,16 @@ REAL = "open marks: real images instead of generated ones"
 
 @style.styled
 def gains_figure(experiments: Sequence[Findings]) -> Figure:
-    """A row for each method: a point for each clean experiment, and the mean of them with its 95 % interval.
-
-    Experiments of one dataset share a colour; each is a little lower than the one before, so that none hides. Methods
-    that give no images to clients are left out: they lose so much that their rows would squeeze the others.
-    """
+    """A row for each method that gives images to clients: a point for each clean experiment, and their mean."""
     found = [each for each in clean(experiments) if each.compared]
-    rows = [name for name in USES if any(whole_difference(each, name) for each in found)]
+    rows = [name for name in USES if any(complete(each, name) for each in found)]
     figure, axes = style.panel(GAINS, style.WIDTH, 1.6 + 0.42 * max(len(rows), 2))
     if not rows:
         style.say_not_run(axes)
         return figure
     looks = dict(zip(dict.fromkeys(each.dataset for each in found), zip(SHADES, MARKERS, strict=True), strict=False))
     for height, name in enumerate(rows):
-        shown = [(each, difference) for each in found if (difference := whole_difference(each, name)) is not None]
+        shown = [(each, whole.difference) for each in found if (whole := complete(each, name))]
         for (each, difference), offset in zip(shown, np.linspace(*POINTS, len(shown)), strict=True):
             colour, marker = looks[each.dataset]
             fill = "white" if each.places_real_images else colour
@@ -283,11 +276,7 @@ class MeanCurve:
 
 @style.styled
 def convergence_figure(panels: Mapping[str, Sequence[Line]], threshold: float) -> Figure:
-    """Fig. 4: accuracy over rounds in each setting, and the first round at which a method's mean is at the threshold.
-
-    The line is the mean over seeds, and the band goes from the worst to the best seed. The threshold is dashed, the
-    rounds that reach it are dotted, and hollow diamonds mark the rounds that the paper prints.
-    """
+    """Fig. 4: accuracy over rounds in each setting, and the first round at which a method's mean is at the threshold."""
     shown = dict(panels) or {"": ()}
     columns = min(COLUMNS, len(shown))
     rows = -(-len(shown) // columns)
