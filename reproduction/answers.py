@@ -1,7 +1,7 @@
 """What the experiments behind ``python -m reproduction beyond`` answer and recommend together."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import cache
 from itertools import product
 from statistics import mean
@@ -42,9 +42,7 @@ QUESTIONS = (
 )
 METHODS = tuple(name for question in QUESTIONS for name in question.methods)
 USES = tuple(name for name in METHODS if not name.startswith(FEDAVG.title))  # the methods that give images to clients
-NOT_SHOWN = "Not shown"
-MIXED = "It depends"
-
+NOT_SHOWN, MIXED = "Not shown", "It depends"
 GOAL = 1.0  # points of accuracy that another use of the images should gain at least
 FEW = 2  # as many experiments are named in an answer; more are counted
 
@@ -105,7 +103,7 @@ def goal(experiments: Sequence[Findings]) -> str:
         found = mean_of_experiments(experiments, name)
         if not found or name.endswith(STEPS) or found.mean < GOAL or found.verdict is not Verdict.HIGHER:
             continue
-        told = [f"{name}: {next(mean_text(experiments, name))}"]
+        told = [f"{name}: {text}" for text in mean_text(experiments, name)]
         pairs = [[complete(each, one) for one in (name, name + STEPS)] for each in clean(experiments)]
         ends = [(one.difference.mean, other.difference.mean) for one, other in pairs if one and other]
         both = [(usual, control, control - usual) for usual, control in ends]
@@ -129,9 +127,8 @@ def _shown(methods: Sequence[str], experiments: Sequence[Findings], verdict: Ver
 
 def _judged(methods: Sequence[str], experiments: Sequence[Findings]) -> int:
     """How many experiments have all runs of one of these methods."""
-    return sum(
-        any(each.verdict.is_given for name, each in overall(own).items() if name in methods) for own in experiments
-    )
+    given = [{name for name, each in overall(own).items() if each.verdict.is_given} for own in experiments]
+    return sum(not names.isdisjoint(methods) for names in given)
 
 
 def _evidence(method: str, experiments: Sequence[Findings]) -> str:
@@ -152,11 +149,12 @@ def _evidence(method: str, experiments: Sequence[Findings]) -> str:
     return f"{method}: {'; '.join(parts)}" if parts else ""
 
 
-def mean_text(experiments: Sequence[Findings], method: str) -> Iterator[str]:
+def mean_text(experiments: Sequence[Findings], method: str) -> list[str]:
     """The mean over experiments with its interval, if it has one."""
     found = mean_of_experiments(experiments, method)
-    if found is not None and found.interval is not None:
-        yield f"{signed(found.mean, 2)} points ({found.range_text(2)}) over {found.seeds} clean experiments"
+    if found is None or found.interval is None:
+        return []
+    return [f"{signed(found.mean, 2)} points ({found.range_text(2)}) over {found.seeds} clean experiments"]
 
 
 def where_shown(found: Findings, method: str, verdict: Verdict) -> str | None:

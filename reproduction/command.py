@@ -27,8 +27,7 @@ from reproduction.tables import markdown
 from reproduction.text import listed
 from reproduction.tried import tried_markdown
 
-Page = Callable[[Results, Study], str]
-PAGES: dict[str, tuple[str, Page]] = {
+PAGES: dict[str, tuple[str, Callable[[Results, Study], str]]] = {  # texts from finished runs
     "summary": ("the main result in short: policies at equal budget", lambda runs, _: headline(View("clean", runs))),
     "ledger": ("where our results agree with the paper, and where they do not", lambda runs, _: ledger_markdown(runs)),
     "findings": (
@@ -42,7 +41,6 @@ PAGES: dict[str, tuple[str, Page]] = {
     "robustness": ("how far the gains carry", lambda runs, _: robustness_markdown(all_findings(runs))),
     "economies": ("what images of each client's own and one pool cost", lambda runs, _: economies_markdown(runs)),
 }
-"""Texts from finished runs; only ``findings`` depends on profile and protocol."""
 
 OTHERS = {
     "all": "all tables and figures of the paper",
@@ -65,7 +63,7 @@ app = typer.Typer(
 def command(
     name: Annotated[str, typer.Argument(metavar="ARTEFACT", help="A name from the list above.")],
     profile: Annotated[
-        str, typer.Option(help="full; on a CPU digits, fashion, fashion-generated or cifar100; smoke.")
+        str, typer.Option(help="full; on a CPU digits, fashion(-generated), cifar100; smoke.")
     ] = "full",
     protocol: Annotated[Protocol, typer.Option(help="How training and test data are split.")] = "paper",
     seeds: Annotated[int, typer.Option(min=1, help="Seeds of each run that is made.")] = 1,
@@ -85,9 +83,7 @@ def command(
     keep_results: Annotated[bool, typer.Option("--keep", help="Copy finished runs into that folder.")] = False,
     bank: Annotated[Path | None, typer.Option(help="Folder of synthetic images; RUNS/.bank by default.")] = None,
     runs: Annotated[Path, typer.Option(help="Folder of run directories.")] = RUNS,
-    slow: Annotated[
-        bool, typer.Option("--slow", help="counts: also redraw the partition that takes 10,826 draws (a minute).")
-    ] = False,
+    slow: Annotated[bool, typer.Option("--slow", help="counts: also the partition of 10,826 draws, a minute.")] = False,
 ) -> None:
     """Show a page, or make the missing runs of an artefact and show its tables."""
     if name not in TITLES:
@@ -118,12 +114,20 @@ def command(
     if not done.outcomes or any(outcome.run is not None for outcome in done.outcomes):
         _print_tables(done, as_markdown)
         if folder is not None:
-            from reproduction.figures.gallery import write
+            from reproduction.figures.runs import write
 
             write(done, folder, say)
             say(f"tables and figures: {folder}")
-    if not only_show:
-        _say_what_is_missing(done)
+    problems, left = sum(outcome.run is None for outcome in done.outcomes), len(done.missing())
+    if left > problems and not only_show:
+        say(f"{left - problems} runs are left; the same command continues")
+    for config, run, _ in done.outcomes:
+        if run is not None and not run.finished and config.algorithm.startswith(STATEFUL):
+            states = "its checkpoint holds the clients' states, gigabytes for a deep network; resume on this machine"
+            say(f"{config.label}: {states}")
+    if problems:
+        say(f"{problems} runs failed, see above")
+        raise typer.Exit(1)
 
 
 def _print_page(name: str, chosen: Study, found: Results, out: Path | None, as_markdown: bool) -> None:
@@ -134,7 +138,7 @@ def _print_page(name: str, chosen: Study, found: Results, out: Path | None, as_m
             if any(each.compared for each in findings_of(study(chosen.profile.name, other), found)):
                 say(f"under protocol {other} methods have been compared: add --protocol {other}")
     if out is not None:
-        from reproduction.figures.gallery import PAGE_FIGURES
+        from reproduction.figures.runs import PAGE_FIGURES
         from reproduction.figures.style import save_all
 
         for figure, draw in [PAGE_FIGURES[name]] if name in PAGE_FIGURES else []:
@@ -151,20 +155,6 @@ def _print_tables(done: Reproduction, as_markdown: bool) -> None:
         print(f"Not run: {'; '.join(table.title for table in tables if table not in shown)}.\n")
     if tables and not (as_markdown and done.study.is_the_papers):  # a page around them describes the paper's protocol
         print(done.study.says)
-
-
-def _say_what_is_missing(done: Reproduction) -> None:
-    """Print the number of missing runs, and those to resume on this machine; exit with 1 if some failed."""
-    problems, left = sum(outcome.run is None for outcome in done.outcomes), len(done.missing())
-    if left > problems:
-        say(f"{left - problems} runs are left; the same command continues")
-    for config, run, _ in done.outcomes:
-        if run is not None and not run.finished and config.algorithm.startswith(STATEFUL):
-            states = "its checkpoint holds the clients' states, gigabytes for a deep network; resume on this machine"
-            say(f"{config.label}: {states}")
-    if problems:
-        say(f"{problems} runs failed, see above")
-        raise typer.Exit(1)
 
 
 def estimate_table(done: Reproduction) -> Table:

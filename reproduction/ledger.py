@@ -92,16 +92,6 @@ def judge_order(run: Mapping[str, BySeed], printed: Mapping[str, Decimal]) -> Fi
     return Finding(standing, "; ".join(said))
 
 
-def judge_size(ours: Difference | None, paper: Decimal) -> Finding:
-    """Whether our interval contains the paper's number; open if it contains 0 as well."""
-    if ours is None:
-        return ABSENT
-    inside = contains(ours, paper)
-    is_open = inside is None or (inside and ours.verdict is Verdict.UNDECIDED)
-    standing = Standing.OPEN if is_open else Standing.AGREES if inside else Standing.DIFFERS
-    return Finding(standing, difference_text(ours))
-
-
 def contains(ours: Difference, paper: Decimal) -> bool | None:
     """Whether our interval contains the paper's number, which is rounded; None if there is no interval."""
     if ours.interval is None:
@@ -119,7 +109,7 @@ def judge_direction(ours: Difference | None, evidence: str) -> Finding:
 
 
 def judge_earlier(one: Mapping[int, float | None], other: Mapping[int, float | None]) -> Finding:
-    """Whether the first method reaches the threshold before the second, paired by seed; None for a seed that never did."""
+    """Whether the first method reaches the threshold before the second, by seed; None for a seed that never did."""
     shared = sorted(one.keys() & other.keys())
     first, second = ({seed: at for seed in shared if (at := each[seed]) is not None} for each in (one, other))
     if len(first) < len(shared) or len(second) < len(shared):  # a mean over the other seeds would be biased
@@ -270,8 +260,14 @@ def _recovery(view: View, where: Setting) -> Statement:
 def _size(
     view: View, says: str, where: Setting, paper: Decimal, one: Method, other: Method, measure: Measure
 ) -> Statement:
-    """A comparison of two methods by a measure."""
-    return says, where, str(paper), judge_size(view.mean_of(where, one, other, measure=measure), paper)
+    """Whether our interval of a comparison contains the paper's number; open if it contains 0 as well."""
+    ours = view.mean_of(where, one, other, measure=measure)
+    if ours is None:
+        return says, where, str(paper), ABSENT
+    inside = contains(ours, paper)
+    is_open = inside is None or (inside and ours.verdict is Verdict.UNDECIDED)
+    standing = Standing.OPEN if is_open else Standing.AGREES if inside else Standing.DIFFERS
+    return says, where, str(paper), Finding(standing, difference_text(ours))
 
 
 def _statements(view: View, where: Setting, run: Sequence[str]) -> Iterator[Statement]:
@@ -315,7 +311,6 @@ def _printed(where: Setting) -> dict[str, Decimal]:
 
 
 WHERE = setting(HEADLINE)
-NAMED = (FEDEAS, MISSING_ONLY, UNIFORM, FEDAVG)
 STARTS = {
     Verdict.LOWER: "FedEAS is higher than",
     Verdict.HIGHER: "FedEAS is lower than",
@@ -349,7 +344,8 @@ def headline(view: View) -> str:
         said.append(f"Differences to FedEAS in points, with 95 % intervals paired by seed: {shown}.")
     names = {verdict: [key for key, each in differences.items() if each.verdict is verdict] for verdict in STARTS}
     said += [f"{start} {listed(names[verdict])}." for verdict, start in STARTS.items() if names[verdict]]
-    levels = [f"{published().printed(each.name, WHERE)} % for {each.title}" for each in NAMED]
+    named = (FEDEAS, MISSING_ONLY, UNIFORM, FEDAVG)
+    levels = [f"{_printed(WHERE)[each.title]} % for {each.title}" for each in named]
     paper = [f"The paper reports {listed(levels)}, under its own protocol.", *_paper_gap(view.results)]
     left_out = [
         "All seeds of a method have the same split of the data among clients and the same synthetic images, so the "

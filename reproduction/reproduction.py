@@ -22,8 +22,7 @@ from reproduction.tables import Filled, Sheet, fill
 from reproduction.text import listed
 
 log = logging.getLogger(__name__)
-OnRound = Callable[[dict[str, Any]], None]
-Watch = Callable[[RunConfig], AbstractContextManager[OnRound]]
+Watch = Callable[[RunConfig], AbstractContextManager[Callable[[dict[str, Any]], None]]]
 Tell = Callable[[str], None]
 
 RUNS, RESULTS = Path("runs"), Path(__file__).parent / "results"
@@ -64,10 +63,7 @@ class RunOutcome(NamedTuple):
 
 @dataclass
 class Reproduction:
-    """Artefacts of a study with the finished runs that fill them, and the outcomes of the runs that were started.
-
-    A table is filled when it is first requested and does not change afterwards: request it after the runs.
-    """
+    """Artefacts of a study with the finished runs that fill them, and the outcomes of the runs that were started."""
 
     study: Study
     results: Results
@@ -75,7 +71,7 @@ class Reproduction:
     seeds: int = 1  # of each run
     only: str = "*"  # pattern of labels, as of file names; runs with other labels are not needed
     outcomes: list[RunOutcome] = field(default_factory=list)
-    _filled: dict[str, Filled] = field(default_factory=dict)
+    _filled: dict[str, Filled] = field(default_factory=dict)  # a table does not change once it has been requested
 
     def table(self, sheet: Sheet) -> Filled:
         """One table, filled."""
@@ -117,10 +113,7 @@ class Reproduction:
     def train(
         self, places: Places, minutes: float | None = None, watch: Watch | None = None, tell: Tell = log.info
     ) -> None:
-        """Make the missing runs one after the other; finished ones fill the tables and are kept at once.
-
-        `watch` is called with each run, and the context that it returns with each round; `tell` gets lines of text.
-        """
+        """Make the missing runs; `watch` is told of each and of its rounds, `tell` gets lines of text."""
         data = {"root": None if places.data is None else str(places.data)}
         missing = [run.model_copy(update={"data": run.data.model_copy(update=data)}) for run in self.missing()]
         configs, self.outcomes = split_by_data(missing, tell)

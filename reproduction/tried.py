@@ -57,7 +57,7 @@ def tried_runs() -> list[TriedRun]:
 
 
 def ranked_in(study: Study, where: Setting) -> int:
-    """How many of a setting's planned comparisons with FedEAS, which widen intervals, were made with a part that is gone."""
+    """How many of a setting's planned comparisons, which widen intervals, were made with a part that is gone."""
     here = study.profile.name, study.protocol, where.id
     made = {run.betas for run in tried_runs() if run.part == SERVER and run[2:5] == here}
     return 0 if study.redraw else len(made)

@@ -20,7 +20,7 @@ from reproduction.artefacts import ARTEFACTS, artefacts
 from reproduction.beyond import comparisons_in
 from reproduction.command import main
 from reproduction.figures import style
-from reproduction.figures.gallery import curves_at_equal_budget
+from reproduction.figures.runs import curves_at_equal_budget
 from reproduction.methods import FEDAVG, FEDEAS, METHODS
 from reproduction.published import setting
 from reproduction.reproduction import STATEFUL, Places, Reproduction, carry_out
