@@ -73,7 +73,7 @@ if TYPE_CHECKING:
     from fedeas.calls.running import run as run
     from fedeas.views import report as report
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = [
     "KL",
