@@ -132,7 +132,7 @@ def draw_plans(folder: Path) -> None:
 
 def draw_results(folder: Path) -> None:
     """The figures of docs/results.md and docs/beyond.md, from the finished runs that are kept."""
-    from reproduction.figures.gallery import PAGE_FIGURES, figures
+    from reproduction.figures.runs import PAGE_FIGURES, figures
     from reproduction.figures.style import save_all
     from reproduction.reproduction import RESULTS, Reproduction
     from reproduction.results import Results

@@ -1,9 +1,7 @@
 """What the experiments behind ``python -m reproduction beyond`` answer and recommend together."""
 
-from __future__ import annotations
-
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from functools import cache
 from itertools import product
 from statistics import mean
@@ -30,11 +28,10 @@ class Question(NamedTuple):
     if_higher: str
 
 
+UNIFORM = ("Uniform",)
 FITTING = (POOL, LARGEST)  # the pools that are just large enough for every client
 QUESTIONS = (
-    Question(
-        "If each client has its own images: is an allocation needed, not equal numbers?", ("Uniform",), "Yes", "No"
-    ),
+    Question("If each client has its own images: is an allocation needed, not equal numbers?", UNIFORM, "Yes", "No"),
     Question("Are synthetic images needed?", (FEDAVG.title, f"{FEDAVG.title}, {BALANCED_TITLE}"), "Yes", "No"),
     Question("Is another allocation of as many images better?", ("Greedy", "KL"), "No", "Yes"),
     Question("Does balanced softmax help, beside the images?", BALANCED, "No", "Yes"),
@@ -45,9 +42,7 @@ QUESTIONS = (
 )
 METHODS = tuple(name for question in QUESTIONS for name in question.methods)
 USES = tuple(name for name in METHODS if not name.startswith(FEDAVG.title))  # the methods that give images to clients
-NOT_SHOWN = "Not shown"
-MIXED = "It depends"
-
+NOT_SHOWN, MIXED = "Not shown", "It depends"
 GOAL = 1.0  # points of accuracy that another use of the images should gain at least
 FEW = 2  # as many experiments are named in an answer; more are counted
 
@@ -87,10 +82,7 @@ def comparisons_of(found: Findings, name: str) -> list[Compared]:
 
 
 def answer(question: Question, experiments: Sequence[Findings]) -> str:
-    """What some experiment shows while none shows the opposite, be it at one budget; with their number if few do.
-
-    Below it, in a list, is what each method of the question shows.
-    """
+    """What some experiment shows while none shows the opposite; below it what each method of the question shows."""
     evidence = [text for method in question.methods if (text := _evidence(method, experiments))]
     lower, higher = (_shown(question.methods, experiments, verdict) for verdict in (Verdict.LOWER, Verdict.HIGHER))
     word, (whole, _) = (question.if_lower, lower) if any(lower) else (question.if_higher, higher)
@@ -111,9 +103,10 @@ def goal(experiments: Sequence[Findings]) -> str:
         found = mean_of_experiments(experiments, name)
         if not found or name.endswith(STEPS) or found.mean < GOAL or found.verdict is not Verdict.HIGHER:
             continue
-        told = [f"{name}: {next(mean_text(experiments, name))}"]
-        pairs = [[whole_difference(each, one) for one in (name, name + STEPS)] for each in clean(experiments)]
-        both = [(usual.mean, control.mean, control.mean - usual.mean) for usual, control in pairs if usual and control]
+        told = [f"{name}: {text}" for text in mean_text(experiments, name)]
+        pairs = [[complete(each, one) for one in (name, name + STEPS)] for each in clean(experiments)]
+        ends = [(one.difference.mean, other.difference.mean) for one, other in pairs if one and other]
+        both = [(usual, control, control - usual) for usual, control in ends]
         means = [mean_cell(Difference.of(values)) for values in zip(*both, strict=True)]
         if all(means) and means:
             where = f"on the {len(both)} with {EQUAL_STEPS}"
@@ -134,9 +127,8 @@ def _shown(methods: Sequence[str], experiments: Sequence[Findings], verdict: Ver
 
 def _judged(methods: Sequence[str], experiments: Sequence[Findings]) -> int:
     """How many experiments have all runs of one of these methods."""
-    return sum(
-        any(each.verdict.is_given for name, each in overall(own).items() if name in methods) for own in experiments
-    )
+    given = [{name for name, each in overall(own).items() if each.verdict.is_given} for own in experiments]
+    return sum(not names.isdisjoint(methods) for names in given)
 
 
 def _evidence(method: str, experiments: Sequence[Findings]) -> str:
@@ -157,11 +149,12 @@ def _evidence(method: str, experiments: Sequence[Findings]) -> str:
     return f"{method}: {'; '.join(parts)}" if parts else ""
 
 
-def mean_text(experiments: Sequence[Findings], method: str) -> Iterator[str]:
+def mean_text(experiments: Sequence[Findings], method: str) -> list[str]:
     """The mean over experiments with its interval, if it has one."""
     found = mean_of_experiments(experiments, method)
-    if found is not None and found.interval is not None:
-        yield f"{signed(found.mean, 2)} points ({found.range_text(2)}) over {found.seeds} clean experiments"
+    if found is None or found.interval is None:
+        return []
+    return [f"{signed(found.mean, 2)} points ({found.range_text(2)}) over {found.seeds} clean experiments"]
 
 
 def where_shown(found: Findings, method: str, verdict: Verdict) -> str | None:
@@ -173,18 +166,14 @@ def where_shown(found: Findings, method: str, verdict: Verdict) -> str | None:
     return f" at {listed(budgets)}" if budgets else None
 
 
-def mean_of_experiments(experiments: Sequence[Findings], method: str) -> Difference | None:
-    """A method's mean difference over the experiments that have compared it under the clean protocol at all budgets.
-
-    Experiments are the units of its interval, not seeds: it says where the mean over many experiments like these lies.
-    """
-    return Difference.of(gains_of(experiments, method))
-
-
 def gains_of(experiments: Sequence[Findings], method: str) -> list[float]:
     """A method's mean difference to FedEAS in each clean experiment that has all its runs."""
-    found = [whole_difference(each, method) for each in clean(experiments)]
-    return [each.mean for each in found if each is not None]
+    return [whole.difference.mean for each in clean(experiments) if (whole := complete(each, method))]
+
+
+def mean_of_experiments(experiments: Sequence[Findings], method: str) -> Difference | None:
+    """The mean of these gains; its interval says where the mean over many experiments like these lies."""
+    return Difference.of(gains_of(experiments, method))
 
 
 def mean_of_datasets(experiments: Sequence[Findings], method: str) -> Difference | None:
@@ -203,10 +192,10 @@ def clean(experiments: Sequence[Findings]) -> list[Findings]:
     return [each for each in experiments if each.protocol == "clean"]
 
 
-def whole_difference(found: Findings, method: str) -> Difference | None:
+def complete(found: Findings, method: str) -> Overall | None:
     """A method's mean difference to FedEAS over all budgets of an experiment, once all its runs are there."""
     whole = overall(found).get(method)
-    return None if whole is None or not whole.verdict.is_given or whole.budgets < found.budgets else whole.difference
+    return whole if whole and whole.verdict.is_given and whole.budgets >= found.budgets else None
 
 
 def answers_markdown(experiments: Sequence[Findings]) -> str:
@@ -245,8 +234,12 @@ def _differences(experiments: Sequence[Findings]) -> list[list[str]]:
 
 
 CARRY_HEADS = (
-    "instead of FedEAS", "experiments above it", "one more experiment", "smallest budgets", "largest budgets",
-)  # fmt: skip
+    "instead of FedEAS",
+    "experiments above it",
+    "one more experiment",
+    "smallest budgets",
+    "largest budgets",
+)
 CARRY = (
     "p: how likely at least as many experiments would lie on one side of FedEAS by chance (sign test, two-sided). "
     "One more experiment: where the gain in a further experiment like these would lie with 95 % (prediction interval). "
@@ -279,7 +272,7 @@ def at_end(experiments: Sequence[Findings], method: str, end: int) -> Difference
     """The mean difference at the smallest (`end` 0) or largest (-1) budget of each experiment of `gains_of`."""
     means = list[float]()
     for found in clean(experiments):
-        if whole_difference(found, method) is not None:
+        if complete(found, method):
             table = planned_tables(found, method)[end]
             means += [each.difference.mean for each in comparisons_of(found, method) if each.table == table]
     return Difference.of(means)
@@ -291,47 +284,38 @@ def sign_test(values: Sequence[float]) -> float:
     return min(1.0, 2 * float(bdtr(min(above, below), above + below, 0.5)))
 
 
-def contrast_in(found: Findings, contrast: Contrast) -> Difference | None:
-    """The difference of the two methods in one experiment: its mean over the budgets, once all have all seeds."""
-    budgets = by_budget(found, contrast)
-    return _complete(found, list(budgets.values())) if len(budgets) == found.budgets else None
-
-
-def by_budget(found: Findings, contrast: Contrast) -> dict[str, dict[int, float]]:
-    """The difference of the two methods by budget and seed, wherever both have been run."""
+def contrast_in(found: Findings, contrast: Contrast) -> tuple[Difference | None, dict[str, Difference]]:
+    """The difference of two methods: its mean over budgets, once all have all seeds, and at budgets that have."""
     usual = [each for each in (*found.compared, *found.aside) if not each.is_control]
     levels: dict[tuple[str, str], dict[int, float]] = {}  # each a difference to FedEAS, whose own level is 0
     for each in usual:
         levels[each.table, each.method] = dict(each.by_seed)
         levels.setdefault((each.table, FEDEAS.title), {}).update(dict.fromkeys(each.by_seed, 0.0))
-    pairs = {each.table: [levels.get((each.table, title), {}) for title in contrast] for each in usual}
-    return {
-        table: {seed: own[seed] - other[seed] for seed in shared}
-        for table, (own, other) in pairs.items()
-        if (shared := own.keys() & other.keys())
-    }
-
-
-def _complete(found: Findings, budgets: Sequence[Mapping[int, float]]) -> Difference | None:
-    """The mean over these budgets; None while seeds are missing."""
-    difference = mean_of(budgets)
-    return difference if difference is not None and difference.seeds >= found.planned_seeds else None
+    budgets, single = list[dict[int, float]](), dict[str, Difference]()
+    for table in dict.fromkeys(each.table for each in usual):
+        own, other = (levels.get((table, title), {}) for title in contrast)
+        apart = {seed: own[seed] - other[seed] for seed in own.keys() & other.keys()}
+        budgets += [apart] if apart else []
+        at_budget = mean_of([apart])
+        if at_budget is not None and at_budget.seeds >= found.planned_seeds:
+            single[table] = at_budget
+    whole = mean_of(budgets) if len(budgets) == found.budgets else None
+    return whole if whole is not None and whole.seeds >= found.planned_seeds else None, single
 
 
 def contrasts_markdown(experiments: Sequence[Findings]) -> str:
     """What one choice adds over experiments, and below it the side questions, which were asked in single ones."""
     experiments, rows, sides = clean(experiments), list[list[str]](), list[list[str]]()
     for contrast in CONTRASTS:
-        found = {each.title: of for each in experiments if (of := contrast_in(each, contrast)) is not None}
+        found = {each.title: of for each in experiments if (of := contrast_in(each, contrast)[0]) is not None}
         if ordered := sorted(found, key=lambda title: found[title].mean):
             mean = mean_cell(Difference.of([each.mean for each in found.values()]))
             ends = [f"{mean_cell(found[title])}, {title}" for title in (ordered[0], ordered[-1])]
             rows.append([", instead of ".join(contrast), str(len(found)), mean, *ends])
     for contrast, each in product(SIDE, experiments):
-        single = {table: _complete(each, [by_seed]) for table, by_seed in by_budget(each, contrast).items()}
+        whole, single = contrast_in(each, contrast)
         if cells := [f"{cell} at {table}" for table, of in single.items() if (cell := mean_cell(of))]:
-            mean = mean_cell(contrast_in(each, contrast))
-            sides.append([", instead of ".join(contrast), each.title, mean, "; ".join(cells)])
+            sides.append([", instead of ".join(contrast), each.title, mean_cell(whole), "; ".join(cells)])
     heads = ("method", "experiments", "mean over experiments (95 %)", "lowest", "highest")
     about = "Differences in points of accuracy under the clean protocol, each the mean over all budgets. In brackets "
     about += "is the 95 % interval: of the mean, with experiments as units; of one experiment, with seeds as units."
@@ -344,28 +328,20 @@ def contrasts_markdown(experiments: Sequence[Findings]) -> str:
 
 
 NEED_COUNTS = ("pool", "greedy", "kl")  # the policies for which clients must reveal their label counts
-ENDS = ((0, "smallest"), (-1, "largest"))
 
 
 class Shown(NamedTuple):
-    """A policy to recommend, and the evidence: it is shown to be higher than FedEAS somewhere, and lower nowhere.
-
-    `gained` is its mean over experiments, and at their smallest and largest budgets, with intervals, in words.
-    """
+    """A policy to recommend, and the evidence: it is shown to be higher than FedEAS somewhere, and lower nowhere."""
 
     policy: str = "fedeas"  # FedEAS itself needs no evidence
     datasets: tuple[str, ...] = ()  # those of the experiments in which it is higher
     higher: int = 0  # number of these experiments
     judged: int = 0  # number of experiments that have all runs of the policy
-    gained: str = ""
+    gained: str = ""  # its mean over experiments, and at their smallest and largest budgets, with intervals, in words
 
     @property
     def text(self) -> str:
-        """The policy, and where it was shown to be better.
-
-        >>> print(Shown("kl", ("digits",), 1, 3).text)
-        kl (shown to be higher than FedEAS in 1 of 3 experiments, on digits, and lower in none)
-        """
+        """The policy, and where it was shown to be better."""
         where = f"in {self.higher} of {self.judged} experiments, on {listed(self.datasets)}"
         told = [f"shown to be higher than FedEAS {where}, and lower in none", *filter(None, [self.gained])]
         return f"{self.policy} ({'; '.join(told)})" if self.higher else self.policy
@@ -380,11 +356,7 @@ class Advice(NamedTuple):
 
     @property
     def clauses(self) -> list[str]:
-        """The advice, clause by clause.
-
-        >>> Advice().clauses
-        ['if a server makes the images, fedeas', 'if clients make their own, fedeas']
-        """
+        """The advice, clause by clause."""
         names = [re.split(r"[ (]", each.policy)[0] for each in (self.server, self.clients)]
         told = [f"if a server makes the images, {self.server.text}", f"if clients make their own, {self.clients.text}"]
         told += [f"with fedeas, {self.loss.text}"] if self.loss.higher else []
@@ -396,43 +368,30 @@ class Advice(NamedTuple):
 
 
 def advice_of(experiments: Sequence[Findings]) -> Advice:
-    """What these experiments recommend together."""
-    server, clients = (_recommended(experiments, each) for each in (POOLS, ALLOCATIONS))
-    return Advice(server, clients, loss=_case_for(experiments, BALANCED_TITLE, BALANCED))
+    """What these experiments recommend: what is better than FedEAS on most datasets, then by the mean; else FedEAS."""
+    best = list[Shown]()
+    for policies in (POOLS, ALLOCATIONS):
+        ranks = {(0, 0.0): Shown()}
+        for title, policy in policies.items():
+            shown = _case_for(experiments, policy, title)
+            means = [whole.difference.mean for each in experiments if (whole := complete(each, title))]
+            if shown.higher:
+                ranks.setdefault((len(shown.datasets), mean(means)), shown)
+        best.append(ranks[max(ranks)])
+    return Advice(*best, loss=_case_for(experiments, BALANCED_TITLE, BALANCED[0]))
 
 
-def _recommended(experiments: Sequence[Findings], policies: Mapping[str, str]) -> Shown:
-    """The policy that is better than FedEAS on most datasets, among equals that of the highest mean; else FedEAS."""
-    ranks = dict[tuple[int, float], Shown]()
-    for title, policy in policies.items():
-        shown = _case_for(experiments, policy, [title])
-        if shown.higher:
-            means = [overall(each)[title].difference.mean for each in experiments if _verdicts(each, [title])]
-            ranks.setdefault((len(shown.datasets), mean(means)), shown)
-    return ranks[max(ranks)] if ranks else Shown()
-
-
-def _case_for(experiments: Sequence[Findings], policy: str, methods: Sequence[str]) -> Shown:
-    """Where one of a policy's methods is higher than FedEAS; FedEAS itself if one is lower, be it at one budget."""
-    if any(where_shown(each, name, Verdict.LOWER) is not None for each, name in product(experiments, methods)):
+def _case_for(experiments: Sequence[Findings], policy: str, method: str) -> Shown:
+    """Where a policy's method is higher than FedEAS; FedEAS itself if it is lower, be it at one budget."""
+    judged = [(each.dataset, whole.verdict) for each in experiments if (whole := complete(each, method))]
+    higher = [dataset for dataset, verdict in judged if verdict is Verdict.HIGHER]
+    if not higher or any(where_shown(each, method, Verdict.LOWER) is not None for each in experiments):
         return Shown()
-    judged = [(each.dataset, found) for each in experiments if (found := _verdicts(each, methods))]
-    higher = [dataset for dataset, found in judged if Verdict.HIGHER in found]
-    gained = list[str]()
-    if len(methods) == 1:
-        ends = [(size, mean_cell(at_end(experiments, methods[0], end))) for end, size in ENDS]
-        gained = [
-            *mean_text(experiments, methods[0]),
-            *(f"{text} at the {size} budgets" for size, text in ends if text),
-        ]
-    shown = Shown(policy, tuple(dict.fromkeys(higher)), len(higher), len(judged), ", ".join(gained))
-    return shown if higher else Shown()
-
-
-def _verdicts(found: Findings, methods: Sequence[str]) -> list[Verdict]:
-    """The verdicts on these methods over all budgets of the experiment."""
-    means = [overall(found)[name] for name in methods if name in overall(found)]
-    return [each.verdict for each in means if each.verdict.is_given and each.budgets == found.budgets]
+    gained = [*mean_text(experiments, method)]
+    for end, size in ((0, "smallest"), (-1, "largest")):
+        if text := mean_cell(at_end(experiments, method, end)):
+            gained.append(f"{text} at the {size} budgets")
+    return Shown(policy, tuple(dict.fromkeys(higher)), len(higher), len(judged), ", ".join(gained))
 
 
 def advice_markdown(experiments: Sequence[Findings]) -> str:

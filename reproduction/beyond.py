@@ -1,7 +1,5 @@
 """Beyond the paper: what else can be done with the same images? Policies, losses, and one pool for all clients."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Set
 from dataclasses import replace
 from typing import NamedTuple
@@ -36,23 +34,19 @@ ASIDE = {
     REAL: _APART,
     CEILING: f"{CEILING} has all real images in one place and is not ranked.",
 }
-"""Methods that answer side questions, with a note for each: they are run and shown, but not among the planned
-comparisons, which verdicts and advice rest on."""
+"""Methods that answer side questions, with a note for each: verdicts and advice do not rest on them."""
 
 POOL = "Pool to the mean"
 WHOLE = "Pool to the mean, whole budget"
 LARGEST = "Pool to the largest class"
 
-Contrast = tuple[str, str]
-"""The method with a choice, and the one without it."""
-
+Contrast = tuple[str, str]  # the method with a choice, and the one without it
 CONTRASTS: tuple[Contrast, ...] = (
     *((f"{title}, {BALANCED_TITLE}", title) for title in (FEDAVG.title, FEDEAS.title, "KL", POOL)),
     *((WHOLE, POOL), (LARGEST, POOL), (CEILING, FEDEAS.title)),
 )
+# What other images do to FedEAS, at each budget, because the budget decides how many images repeat.
 SIDE: tuple[Contrast, ...] = ((DISJOINT, FEDEAS.title), (WHOLE, DISJOINT), (DISJOINT, GAUSSIAN), (REAL, GENERATED))
-"""What other images do to FedEAS, in single experiments. Shown at each budget, because the budget decides how many
-images repeat."""
 
 
 def methods_at(study: Study, where: Setting, beta: float) -> dict[str, Method]:
@@ -90,15 +84,14 @@ def _balanced(method: Method) -> Method:
     return replace(method, title=f"{method.title}, {BALANCED_TITLE}", loss=BALANCED)
 
 
+# The methods that are compared in all settings; the others are compared in the first one alone.
 EVERYWHERE = frozenset({"FedAvg", "FedEAS", "Uniform", "Greedy", "KL", POOL, WHOLE, f"FedEAS, {BALANCED_TITLE}"})
-"""The methods that are compared in all settings; the others are compared in the first one alone."""
-
+# The methods that are also compared at equal work: clients of a pool have more images, and so take more steps.
 POOLS_CONTROL = frozenset({"FedEAS", POOL, WHOLE, LARGEST})
-"""The methods that are also compared at equal work: clients of a pool have more images, and so take more steps."""
-
-CONTROL = POOLS_CONTROL | {"FedAvg", "KL"}  # the methods that are compared so in the first setting
-BALANCED_CONTROL = frozenset(f"{title}, {BALANCED_TITLE}" for title in ("FedAvg", "FedEAS", "KL", POOL))
-"""The methods that are compared so at the middle budget alone."""
+CONTROL = POOLS_CONTROL | {"FedAvg", "KL"}  # in the first setting
+BALANCED_CONTROL = frozenset(
+    f"{title}, {BALANCED_TITLE}" for title in ("FedAvg", "FedEAS", "KL", POOL)
+)  # middle budget
 
 
 class Comparison(NamedTuple):
@@ -144,17 +137,16 @@ def comparisons_in(study: Study, where: Setting) -> list[Comparison]:
 
 def sheets_in(study: Study, where: Setting) -> list[Sheet]:
     """A table for each comparison in a setting."""
-    columns = (
-        "images made", "placed", "imbalance removed, %", study.level, "minus FedEAS, points", "final, %", "steps",
-    )  # fmt: skip
+    images = ("images made", "placed", "imbalance removed, %")
+    columns = (*images, study.level, "minus FedEAS, points", "final, %", "steps")
     sheets, level = list[Sheet](), (study.level,)
     for beta, equal_steps, runs in comparisons_in(study, where):
         how = f", {study.profile.equal_steps[where.id]} steps for each client and round" if equal_steps else ""
         rows: Rows = {}
         for title, run in runs.items():
-            images = (generated(run), placed(run), imbalance_removed(run))
             reached = (Cell((run,), accuracy), minus(run, runs[FEDEAS.title]), Cell((run,), final))
-            rows[title] = (*images, *reached, Cell((run,), steps, None, 0))
+            work = Cell((run,), steps, None, 0)
+            rows[title] = (generated(run), placed(run), imbalance_removed(run), *reached, work)
         share = 100 * plan_of(runs[FEDEAS.title]).summary.synthetic_share
         notes = [f"FedEAS's images are {share:.0f} % of the data that it trains on."]
         notes += ["An image of a pool is made once and placed at many clients."]

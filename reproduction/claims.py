@@ -1,8 +1,6 @@
 """Recompute every number of the paper that follows from label counts, and compare it with the printed one."""
 
-from __future__ import annotations
-
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from decimal import ROUND_HALF_UP, Decimal
 from enum import StrEnum
@@ -13,7 +11,7 @@ import numpy as np
 import fedeas
 from fedeas import Allocation, FedEAS, FullBalance, LabelCounts, Uniform, beta_for_total, select_beta
 from reproduction.methods import ABLATION
-from reproduction.published import Fact, Row, Setting, example_counts, published, recorded
+from reproduction.published import Row, Setting, example_counts, published, recorded
 
 Number = int | float
 QUICK_DRAWS = 100  # the paper's slowest partition takes most of a minute to draw, so it is drawn only on request
@@ -30,10 +28,7 @@ class Status(StrEnum):
 
 @dataclass(frozen=True)
 class Claim:
-    """One number of the paper, and the number that we compute from label counts.
-
-    A number that the paper does not print (`is_printed`) was recorded with the partitions instead.
-    """
+    """One number of the paper, and the number that we compute from label counts."""
 
     group: str
     says: str
@@ -41,7 +36,7 @@ class Claim:
     paper: Decimal
     ours: Number
     why: str = ""
-    is_printed: bool = True
+    is_printed: bool = True  # else it was recorded with the partitions
 
     @property
     def matches(self) -> bool:
@@ -75,7 +70,9 @@ def count_claims(slow: bool = False) -> list[Claim]:
         pairs = zip(policies, row, strict=True)
         claims += [Claim(group, each.spec, table, number, each.allocate(counts).total) for each, number in pairs]
     numbers = _numbers_of(counts)
-    claims += _from_counts("Facts of CIFAR-10, K=20, alpha=0.1", paper.facts, numbers)
+    for fact in paper.fact:
+        group, why = "Facts of CIFAR-10, K=20, alpha=0.1", fact.get("disagrees", "")
+        claims.append(Claim(group, fact.says, fact.get("where", "-"), fact.value, numbers[fact.id], why))
     made = [policy.allocate(counts).total for policy in betas]
     efficiencies = [("full-balance", sweep.full_balance, sweep.full_balance_eta, FullBalance().allocate(counts).total)]
     for name in ("uniform", "fedeas"):
@@ -89,7 +86,8 @@ def count_claims(slow: bool = False) -> list[Claim]:
         why = "" if next(letter) == number else "the tables fill only classes below the client's mean"
         total = literal.allocate(where.counts()).total
         claims.append(Claim("Eq. (gen) to the letter", f"{literal.spec}, {where.title}", "Table 1", number, total, why))
-    more = [*_from_counts("Not printed, recorded with the partition", recorded().facts, numbers)]
+    group = "Not printed, recorded with the partition"
+    more = [Claim(group, each.says, "-", each.value, numbers[each.id]) for each in recorded().fact]
     # Partitions drawn again must equal the shipped counts, after the recorded number of draws.
     group = "Draws until the shipped partition comes out"
     for setting, draws in zip(published().settings, recorded().draws, strict=True):
@@ -117,11 +115,6 @@ def claims_markdown(claims: Iterable[Claim]) -> str:
     return "\n".join(lines)
 
 
-def _from_counts(group: str, facts: tuple[Fact, ...], numbers: Mapping[str, Number]) -> Iterator[Claim]:
-    for fact in facts:
-        yield Claim(group, fact.says, fact.where or "-", fact.value, numbers[fact.id], fact.disagrees)
-
-
 def _cells(row: Row) -> Iterator[tuple[Setting, Decimal]]:
     for setting, printed in zip(published().settings, row, strict=True):
         if printed is not None:
@@ -143,7 +136,6 @@ def _numbers_of(counts: LabelCounts) -> dict[str, Number]:
         100 * fedeas.imbalance_removed(counts, each) for each in (plan, uniform, class_major)
     )
     real, synthetic = float(np.median(counts.sizes)), float(np.median(plan.per_client))
-
     return {
         # Section 2.2 and Fig. 2(a): how much imbalance the plan removes, and at how few clients it is.
         "top-imbalance": 100 * float(shares.imbalance[4]),

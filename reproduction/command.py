@@ -1,7 +1,5 @@
 """``python -m reproduction``: reproduce the paper's tables, figures and numbers, and compare ours with them."""
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -22,15 +20,14 @@ from reproduction.claims import Status, claims_markdown, count_claims
 from reproduction.costs import economies_markdown, speeds
 from reproduction.findings import all_findings, findings_markdown, findings_of
 from reproduction.ledger import View, headline, ledger_markdown
-from reproduction.reproduction import RESULTS, RUNS, Places, Reproduction, made_folder, stays_here
+from reproduction.reproduction import RESULTS, RUNS, STATEFUL, Places, Reproduction, made_folder
 from reproduction.results import Results
 from reproduction.studies import PROTOCOLS, Precision, Protocol, Study, study
-from reproduction.tables import BEST, NOT_RUN, SECOND, Entry, Filled, markdown
+from reproduction.tables import markdown
 from reproduction.text import listed
 from reproduction.tried import tried_markdown
 
-Page = Callable[[Results, Study], str]
-PAGES: dict[str, tuple[str, Page]] = {
+PAGES: dict[str, tuple[str, Callable[[Results, Study], str]]] = {  # texts from finished runs
     "summary": ("the main result in short: policies at equal budget", lambda runs, _: headline(View("clean", runs))),
     "ledger": ("where our results agree with the paper, and where they do not", lambda runs, _: ledger_markdown(runs)),
     "findings": (
@@ -44,7 +41,6 @@ PAGES: dict[str, tuple[str, Page]] = {
     "robustness": ("how far the gains carry", lambda runs, _: robustness_markdown(all_findings(runs))),
     "economies": ("what images of each client's own and one pool cost", lambda runs, _: economies_markdown(runs)),
 }
-"""Texts from finished runs; only ``findings`` depends on profile and protocol."""
 
 OTHERS = {
     "all": "all tables and figures of the paper",
@@ -54,7 +50,6 @@ TITLES = {each.name: each.title for each in (*ARTEFACTS, *EXPERIMENTS)} | OTHERS
 HELP = "Make the missing runs of an artefact, then show and write its tables.\n\n" + "\n\n".join(
     f"{name}: {title}" for name, title in TITLES.items()
 )
-DASH = "–"
 
 app = typer.Typer(
     add_completion=False,
@@ -67,9 +62,7 @@ app = typer.Typer(
 @app.command(help=HELP)
 def command(
     name: Annotated[str, typer.Argument(metavar="ARTEFACT", help="A name from the list above.")],
-    profile: Annotated[
-        str, typer.Option(help="full; on a CPU digits, fashion, fashion-generated or cifar100; smoke.")
-    ] = "full",
+    profile: Annotated[str, typer.Option(help="full; on a CPU digits, fashion(-generated), cifar100; smoke.")] = "full",
     protocol: Annotated[Protocol, typer.Option(help="How training and test data are split.")] = "paper",
     seeds: Annotated[int, typer.Option(min=1, help="Seeds of each run that is made.")] = 1,
     partitions: Annotated[bool, typer.Option("--partitions", help="Draw a new partition for each seed.")] = False,
@@ -89,9 +82,7 @@ def command(
     keep_results: Annotated[bool, typer.Option("--keep", help="Copy finished runs into that folder.")] = False,
     bank: Annotated[Path | None, typer.Option(help="Folder of synthetic images; RUNS/.bank by default.")] = None,
     runs: Annotated[Path, typer.Option(help="Folder of run directories.")] = RUNS,
-    slow: Annotated[
-        bool, typer.Option("--slow", help="counts: also redraw the partition that takes 10,826 draws (a minute).")
-    ] = False,
+    slow: Annotated[bool, typer.Option("--slow", help="counts: also the partition of 10,826 draws, a minute.")] = False,
 ) -> None:
     """Show a page, or make the missing runs of an artefact and show its tables."""
     if name not in TITLES:
@@ -99,7 +90,12 @@ def command(
     if (only_show or name in PAGES) and not results.is_dir():
         say(f"{results}: no such folder, so no kept results are shown; give the repository's with --results FOLDER")
     if name == "counts":
-        _print_counts(slow, as_markdown)
+        claims = count_claims(slow)
+        _print(claims_markdown(claims), as_markdown)
+        found = [claim.status for claim in claims]
+        say(", ".join(f"{found.count(status)} {status}" for status in Status))
+        if Status.WRONG in found:
+            raise typer.Exit(1)
         return
     places = Places(runs, results, data_root, bank, keep_results)
     chosen = study(profile, protocol, _found_start(start), precision, partitions)
@@ -117,12 +113,20 @@ def command(
     if not done.outcomes or any(outcome.run is not None for outcome in done.outcomes):
         _print_tables(done, as_markdown)
         if folder is not None:
-            from reproduction.figures.gallery import write
+            from reproduction.figures.runs import write
 
             write(done, folder, say)
             say(f"tables and figures: {folder}")
-    if not only_show:
-        _say_what_is_missing(done)
+    problems, left = sum(outcome.run is None for outcome in done.outcomes), len(done.missing())
+    if left > problems and not only_show:
+        say(f"{left - problems} runs are left; the same command continues")
+    for config, run, _ in done.outcomes:
+        if run is not None and not run.finished and config.algorithm.startswith(STATEFUL):
+            states = "its checkpoint holds the clients' states, gigabytes for a deep network; resume on this machine"
+            say(f"{config.label}: {states}")
+    if problems:
+        say(f"{problems} runs failed, see above")
+        raise typer.Exit(1)
 
 
 def _found_start(start: str | None) -> str | None:
@@ -138,16 +142,6 @@ def _found_start(start: str | None) -> str | None:
     return name or None
 
 
-def _print_counts(slow: bool, as_markdown: bool) -> None:
-    """Print the claims; exit with 1 if a number is wrong."""
-    claims = count_claims(slow)
-    _print(claims_markdown(claims), as_markdown)
-    found = [claim.status for claim in claims]
-    say(", ".join(f"{found.count(status)} {status}" for status in Status))
-    if Status.WRONG in found:
-        raise typer.Exit(1)
-
-
 def _print_page(name: str, chosen: Study, found: Results, out: Path | None, as_markdown: bool) -> None:
     """Print a text, and draw the figure that belongs to it if a folder is given."""
     _print(PAGES[name][1](found, chosen), as_markdown)
@@ -156,7 +150,7 @@ def _print_page(name: str, chosen: Study, found: Results, out: Path | None, as_m
             if any(each.compared for each in findings_of(study(chosen.profile.name, other), found)):
                 say(f"under protocol {other} methods have been compared: add --protocol {other}")
     if out is not None:
-        from reproduction.figures.gallery import PAGE_FIGURES
+        from reproduction.figures.runs import PAGE_FIGURES
         from reproduction.figures.style import save_all
 
         for figure, draw in [PAGE_FIGURES[name]] if name in PAGE_FIGURES else []:
@@ -165,50 +159,14 @@ def _print_page(name: str, chosen: Study, found: Results, out: Path | None, as_m
 
 def _print_tables(done: Reproduction, as_markdown: bool) -> None:
     """Print the tables; if there are several, those without runs share a line."""
-    console, tables = output(), done.tables()
+    tables = done.tables()
     shown = [table for table in tables if table.seeds or len(tables) == 1]
     for table in shown:
-        print(markdown(table)) if as_markdown else console.print(filled_table(table))
+        _print(markdown(table), as_markdown)
     if len(shown) < len(tables):
         print(f"Not run: {'; '.join(table.title for table in tables if table not in shown)}.\n")
-    if tables and not as_markdown:
-        console.print(done.study.says)
-    elif tables and not done.study.is_the_papers:  # the page around the tables describes the paper's protocol
+    if tables and not (as_markdown and done.study.is_the_papers):  # a page around them describes the paper's protocol
         print(done.study.says)
-
-
-def _say_what_is_missing(done: Reproduction) -> None:
-    """Print the number of missing runs, and those to resume on this machine; exit with 1 if some failed."""
-    problems, left = sum(outcome.run is None for outcome in done.outcomes), len(done.missing())
-    if left > problems:
-        say(f"{left - problems} runs are left; the same command continues")
-    for config, run, _ in done.outcomes:
-        if run is not None and not run.finished and stays_here(config):
-            states = "its checkpoint holds the clients' states, gigabytes for a deep network; resume on this machine"
-            say(f"{config.label}: {states}")
-    if problems:
-        say(f"{problems} runs failed, see above")
-        raise typer.Exit(1)
-
-
-def filled_table(table: Filled) -> Table:
-    """Our numbers, and below each the paper's and the difference; the best is bold, the second underlined."""
-    compared = any(entry.printed for entry in table.entries)
-    notes = "Below our number: the paper's, then ours minus the paper's. " * compared
-    notes += f"{DASH}: not run. " * any(entry.number == NOT_RUN for entry in table.entries) + table.remarks
-    shown = Table(title=table.title, caption=notes, title_justify="left", caption_justify="left", show_lines=compared)
-    for head in ("", *table.heads):
-        shown.add_column(head, justify="right" if head else "left")
-
-    def cell(entry: Entry, count: bool) -> str:
-        mark = {BEST: "bold", SECOND: "underline"}.get(entry.rank, "dim" if entry.ours is None else "default")
-        number, last = DASH if entry.number == NOT_RUN else entry.number, entry.last.replace(" ±", "\n±")
-        lines = [entry.deviation, *entry.brackets(count), last, entry.printed, entry.difference]
-        return "\n".join([f"[{mark}]{number}[/]", *(f"[dim]{text}[/]" for text in lines if text)])
-
-    for row in table.written(cell):
-        shown.add_row(*row)
-    return shown
 
 
 def estimate_table(done: Reproduction) -> Table:
@@ -246,7 +204,9 @@ def output() -> Console:
 
 
 def _print(text: str, as_markdown: bool) -> None:
-    print(text) if as_markdown else output().print(Markdown(text))
+    """Print Markdown as it is, or rendered for a terminal, which has no line breaks in cells and no underlines."""
+    rendered = Markdown(text.replace("<br>", "; ").replace("<u>", "*").replace("</u>", "*"))
+    print(text) if as_markdown else output().print(rendered)
 
 
 def say(line: str) -> None:

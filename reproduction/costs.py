@@ -1,9 +1,7 @@
 """What runs cost: estimates before they start, and what the images of the experiments cost and gain."""
 
-from __future__ import annotations
-
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
@@ -19,7 +17,7 @@ from reproduction.beyond import WHOLE, comparisons_in
 from reproduction.findings import EXPERIMENTS
 from reproduction.methods import FEDEAS
 from reproduction.results import Results, accuracy, gain, steps
-from reproduction.studies import Study, plan_of, study
+from reproduction.studies import plan_of, study
 from reproduction.text import fixed, markdown_table, mean_cell
 
 TIMED, OF = "diffusion", "cifar10"  # the generator whose speed was measured, and the dataset of its images
@@ -37,27 +35,31 @@ class Estimate:
 
 def estimate(configs: Sequence[RunConfig]) -> Estimate:
     """The cost of these runs together, each on the engine of its config; each image is generated once."""
-    images = _images(configs)
-    total, known, seconds = sum(images.values()), dict[RunConfig, float | None](), len(configs) * speeds()["start"]
+    most: dict[tuple[str, str], NDArray[np.int64]] = {}  # runs share a bank, so each client and class counts once
+    for config in configs:
+        key, made = (plan_of(config).made_by, config.data.dataset), plan_of(config).made
+        bank = most.get(key, np.zeros_like(made))
+        bank = np.pad(bank, ((0, max(0, len(made) - len(bank))), (0, 0)))
+        bank[: len(made)] = np.maximum(bank[: len(made)], made)
+        most[key] = bank
+    made_of = [(_name(generator), int(bank.sum())) for (generator, _), bank in most.items()]
+    total, known, seconds = sum(number for _, number in made_of), dict[RunConfig, float | None](), 0.0
     for config in configs:
         of_engine = speeds()["training"].get(config.engine.name, {}).get(config.engine.precision, {})
         if not of_engine:
             return Estimate(len(configs), total, None)
         known[config] = of_engine.get(config.model.stem, {}).get(_name(config.algorithm))
-        seconds += config.rounds.total * speeds()["server"].get(_name(config.algorithm), 0.0)  # its own training
+        server = speeds()["server"].get(_name(config.algorithm), 0.0)  # its own training
+        seconds += speeds()["start"] + config.rounds.total * server
     seconds += sum(_trained(each) / speed for each, speed in known.items() if speed)
-    made = [(_name(generator), number) for (generator, _), number in images.items() if number]
-    seconds += sum(number / speeds()["generation"] for generator, number in made if generator == TIMED)
+    seconds += sum(number / speeds()["generation"] for generator, number in made_of if generator == TIMED)
     untimed = {_name(each.algorithm) for each, speed in known.items() if speed is None}
-    untimed |= {generator for generator, _ in made if generator != TIMED}
+    untimed |= {generator for generator, number in made_of if number and generator != TIMED}
     return Estimate(len(configs), total, seconds / 60, frozenset(untimed))
 
 
 def seconds_of_all(first_step: float, configs: Sequence[RunConfig]) -> float:
-    """Seconds of training of these runs, from those of one step of the first run: all steps take equally long.
-
-    All seeds count as seed 0, whose partition is known: it would take long to draw one for each.
-    """
+    """Seconds of training of these runs, from those of one step; with the partition of seed 0, because it is drawn."""
     plain = (config.model_copy(update={"seed": 0}) for config in configs)
     return first_step * sum(steps_of_a_round(config) * config.rounds.total for config in plain)
 
@@ -70,23 +72,10 @@ def steps_of_a_round(config: RunConfig) -> float:
     return config.participants * float(steps.mean())
 
 
-def _images(configs: Sequence[RunConfig]) -> dict[tuple[str, str], int]:
-    """For each bank, the images that some run needs: runs share them, so each client and class counts once."""
-    most: dict[tuple[str, str], NDArray[np.int64]] = {}
-    for config in configs:
-        key, made = (plan_of(config).made_by, config.data.dataset), plan_of(config).made
-        wider = most.get(key, np.zeros_like(made))
-        wider = np.pad(wider, ((0, max(0, len(made) - len(wider))), (0, 0)))
-        wider[: len(made)] = np.maximum(wider[: len(made)], made)
-        most[key] = wider
-    return {bank: int(table.sum()) for bank, table in most.items()}
-
-
 def _trained(config: RunConfig) -> float:
     """Expected number of images that the clients train on in all rounds, repetitions included."""
-    if config.train.steps:
-        return float(config.train.steps * config.train.batch_size * config.participants * config.rounds.total)
-    return float(_samples(config).mean() * config.participants * config.train.epochs * config.rounds.total)
+    each = config.train.steps * config.train.batch_size or _samples(config).mean() * config.train.epochs
+    return float(each * config.participants * config.rounds.total)
 
 
 def _samples(config: RunConfig) -> NDArray[np.int64]:
@@ -100,11 +89,7 @@ def _name(spec: str) -> str:
 
 @cache
 def speeds() -> dict[str, Any]:
-    """Images per second and seconds to start, as measured by benchmarks/gpu_rounds.py and gpu_generators.py.
-
-    Training is given by engine, precision, stem and algorithm. Seconds a round of a server's training are those of a
-    run that is kept.
-    """
+    """Images per second and seconds to start, as measured by benchmarks/gpu_rounds.py and gpu_generators.py."""
     return dict(json.loads(resources.files(__package__).joinpath("speeds.json").read_text("utf-8")))
 
 
@@ -117,36 +102,30 @@ HEADS_WITH_LESS = (
 
 def economies_markdown(results: Results) -> str:
     """FedEAS and the pool with the whole budget in the first setting of each clean experiment, budgets side by side."""
-    studies = [study(profile, protocol) for profile, protocol in EXPERIMENTS if protocol == "clean"]
-    tables = list[str]()
-    for each in studies:
-        rows = list[list[str]]()
-        for compared in (one for one in comparisons_in(each, each.beyond[0]) if not one.equal_steps):
+    tables, less = list[str](), list[list[str]]()
+    for each in (study(profile, protocol) for profile, protocol in EXPERIMENTS if protocol == "clean"):
+        title, rows = each.title(each.beyond[0]), list[list[str]]()
+        usual = [compared for compared in comparisons_in(each, each.beyond[0]) if not compared.equal_steps]
+        most = usual[-1].runs[FEDEAS.title]
+        for compared in usual:
             base, pool = (compared.runs[title] for title in (FEDEAS.title, WHOLE))
-            gained = mean_cell(Difference.of([*results.known([pool, base], gain).values()]))
+            gained, under = (
+                mean_cell(Difference.of([*results.known([pool, one], gain).values()])) for one in (base, most)
+            )
             rows.append([f"{compared.beta:g}", FEDEAS.title, *_costs_and_worth(base, results), ""])
             rows.append([f"{compared.beta:g}", WHOLE, *_costs_and_worth(pool, results), gained])
-        tables.append(f"**{each.title(each.beyond[0])}**\n\n{markdown_table(HEADS, rows)}")
+            made = [f"{plan_of(run).distinct:,} at {at.name}" for run, at in ((most, usual[-1]), (pool, compared))]
+            work = [mean(values) for run in (pool, most) if (values := results.known([run], steps).values())]
+            times = f"{work[0] / work[1]:.1f} times" if len(work) == 2 else ""
+            less += [[title, *made, times, under]] if compared is not usual[-1] else []
+        tables.append(f"**{title}**\n\n{markdown_table(HEADS, rows)}")
     about = (
         f"In brackets: the seconds that one {speeds()['machine']} takes to make the images, where that was measured, "
         "and the size of those that are placed, as uncompressed bytes. A server that makes the images sends these; a "
         "client that makes its own needs the generator instead. Steps are those of all clients in all rounds."
     )
-    with_less = markdown_table(HEADS_WITH_LESS, [row for each in studies for row in _rows_with_less(each, results)])
+    with_less = markdown_table(HEADS_WITH_LESS, less)
     return "\n\n".join([*tables, about, "**A pool of a smaller budget beside FedEAS at its largest**", with_less])
-
-
-def _rows_with_less(chosen: Study, results: Results) -> Iterator[list[str]]:
-    """The pools of smaller budgets, each beside FedEAS at its largest budget."""
-    *smaller, largest = (each for each in comparisons_in(chosen, chosen.beyond[0]) if not each.equal_steps)
-    base = largest.runs[FEDEAS.title]
-    for compared in smaller:
-        pool = compared.runs[WHOLE]
-        made = [f"{plan_of(run).distinct:,} at {at.name}" for run, at in ((base, largest), (pool, compared))]
-        work = [mean(values) for run in (pool, base) if (values := results.known([run], steps).values())]
-        times = f"{work[0] / work[1]:.1f} times" if len(work) == 2 else ""
-        gained = mean_cell(Difference.of([*results.known([pool, base], gain).values()]))
-        yield [chosen.title(chosen.beyond[0]), *made, times, gained]
 
 
 def _costs_and_worth(run: RunConfig, results: Results) -> list[str]:

@@ -1,16 +1,14 @@
 """What the experiment beyond the paper shows: each method against FedEAS, with all comparisons in mind."""
 
-from __future__ import annotations
-
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import mean
 from types import MappingProxyType
 from typing import NamedTuple
 
 from fedeas.runs import Difference, Verdict
-from reproduction.beyond import ASIDE, BALANCED_TITLE, EQUAL_STEPS, LARGEST, POOL, WHOLE, Comparison, comparisons_in
+from reproduction.beyond import ASIDE, BALANCED_TITLE, EQUAL_STEPS, LARGEST, POOL, WHOLE, comparisons_in
 from reproduction.methods import FEDAVG, FEDEAS
 from reproduction.published import Setting
 from reproduction.results import Results, gain, steps
@@ -18,36 +16,26 @@ from reproduction.studies import Protocol, Study, study
 from reproduction.text import listed, markdown_table, signed
 from reproduction.tried import ranked_in
 
+# Policies by the titles of their methods.
 ALLOCATIONS = {"Uniform": "uniform", "Greedy": "greedy", "KL": "kl"}
-POOLS = {
-    POOL: "pool",
-    WHOLE: "pool with generator=shared(each=budget/classes)",
-    LARGEST: "pool(fill=max)",
-}
-"""Policies by the titles of their methods."""
-
-BALANCED = (f"{FEDEAS.title}, {BALANCED_TITLE}",)
-"""Balanced softmax with the images of FedEAS; `contrasts` has what it adds to other methods."""
-
+POOLS = {POOL: "pool", WHOLE: "pool with generator=shared(each=budget/classes)", LARGEST: "pool(fill=max)"}
+BALANCED = (f"{FEDEAS.title}, {BALANCED_TITLE}",)  # `contrasts` has what balanced softmax adds to other methods
+# Profile and protocol of the experiments on which the advice rests; each setting of a profile is one of its own.
 EXPERIMENTS: tuple[tuple[str, Protocol], ...] = (
     ("digits", "clean"), ("digits", "paper"), ("fashion", "clean"), ("fashion-generated", "clean"),
     ("full", "clean"), ("cifar100", "clean"),
 )  # fmt: skip
-"""Profile and protocol of the experiments on which the advice rests; each setting of a profile is one of its own."""
 
 
 class Compared(NamedTuple):
-    """A method's difference to FedEAS in one table, its verdict among all planned comparisons, and its relative work.
-
-    `by_seed` holds the differences behind the mean.
-    """
+    """A method's difference to FedEAS in one table."""
 
     table: str
     method: str
     difference: Difference
-    verdict: Verdict
-    work: float
-    by_seed: Mapping[int, float] = MappingProxyType({})
+    verdict: Verdict  # among all planned comparisons
+    work: float  # training steps, relative to FedEAS's
+    by_seed: Mapping[int, float] = MappingProxyType({})  # the differences behind the mean
 
     @property
     def is_control(self) -> bool:
@@ -76,31 +64,9 @@ class Findings:
     aside: tuple[Compared, ...] = ()  # side questions against FedEAS, which are not among the planned comparisons
     tried: int = 0  # comparisons that were planned and made with what is no longer a part of FedEAS
 
-    @staticmethod
-    def of(chosen: Study, results: Results, where: Setting) -> Findings:
-        """The comparisons in a setting; side questions are apart, so that they do not change the verdicts."""
-        profile, config = chosen.profile, chosen.config(where, FEDEAS)
-        all_pairs = [(each, title) for each in comparisons_in(chosen, where) for title in each.runs]
-        pairs = [(each, title) for each, title in all_pairs if title != FEDEAS.title]
-        ranked, tried = [each for each in pairs if each[1] not in ASIDE], ranked_in(chosen, where)
-        aside, among = [each for each in pairs if each[1] in ASIDE], len(ranked) + tried
-        made, beside = (tuple(_compared(profile.planned_seeds, results, of, among)) for of in (ranked, aside))
-        real = "real held-out images instead of generated ones"
-        images = real if profile.places_real_images else f"images of generator {config.generator}"
-        return Findings(
-            profile.dataset or where.dataset, chosen.protocol, made, aside=beside, tried=tried,
-            planned=tuple((each.name, title) for each, title in ranked), planned_seeds=profile.planned_seeds,
-            clients=chosen.title(where).partition(", ")[2], budgets=len(profile.betas),
-            setup=f"{config.model.name}, {images}", places_real_images=profile.places_real_images,
-        )  # fmt: skip
-
     @property
     def title(self) -> str:
-        """The experiment's name.
-
-        >>> Findings("cifar10", "clean", (), planned=(), planned_seeds=5, clients="K=20").title
-        'cifar10 (K=20, clean)'
-        """
+        """The experiment's name, such as ``cifar10 (K=20, alpha=0.1, clean)``."""
         return f"{self.dataset} ({self.setting})"
 
     @property
@@ -110,11 +76,7 @@ class Findings:
 
     @property
     def seeds(self) -> str:
-        """How many seeds comparisons have, of how many that are planned.
-
-        >>> Findings("digits", "clean", (), planned=(), planned_seeds=5).seeds
-        '0 of 5'
-        """
+        """How many seeds comparisons have, of how many that are planned."""
         found = [each.difference.seeds for each in self.compared] or [0]
         return " to ".join(map(str, sorted({min(found), max(found)}))) + f" of {self.planned_seeds}"
 
@@ -125,24 +87,35 @@ class Findings:
         return enough and len(self.compared) == len(self.planned)
 
 
-def _compared(seeds: int, results: Results, pairs: Iterable[tuple[Comparison, str]], among: int) -> Iterator[Compared]:
-    """These methods against FedEAS, where both have been run; verdicts are among so many planned comparisons.
-
-    A verdict needs all seeds: who looks earlier sees more by chance.
-    """
+def findings_in(chosen: Study, where: Setting, results: Results) -> Findings:
+    """The comparisons in a setting; side questions are apart, so that they do not change the verdicts."""
+    profile, config, tried = chosen.profile, chosen.config(where, FEDEAS), ranked_in(chosen, where)
+    pairs = [(each, title) for each in comparisons_in(chosen, where) for title in each.runs if title != FEDEAS.title]
+    planned = tuple((each.name, title) for each, title in pairs if title not in ASIDE)
+    made = list[Compared]()
     for each, title in pairs:
         runs = [each.runs[title], each.runs[FEDEAS.title]]
         by_seed = results.known(runs, gain)
         if (found := Difference.of(list(by_seed.values()))) is not None:
             both = [results.values([run], steps).values() for run in runs]  # not a number if a seed did not record them
             work, base = (mean(math.nan if value is None else value for value in values) for values in both)
-            verdict = found.verdict_among(among) if len(by_seed) >= seeds else Verdict.UNFINISHED
-            yield Compared(each.name, title, found, verdict, work / base, by_seed)
+            # A verdict needs all seeds: who looks earlier sees more by chance.
+            enough = len(by_seed) >= profile.planned_seeds
+            verdict = found.verdict_among(len(planned) + tried) if enough else Verdict.UNFINISHED
+            made.append(Compared(each.name, title, found, verdict, work / base, by_seed))
+    real = "real held-out images instead of generated ones"
+    images = real if profile.places_real_images else f"images of generator {config.generator}"
+    return Findings(
+        profile.dataset or where.dataset, chosen.protocol, tuple(each for each in made if each.method not in ASIDE),
+        planned, profile.planned_seeds, chosen.title(where).partition(", ")[2], len(profile.betas),
+        f"{config.model.name}, {images}", profile.places_real_images,
+        tuple(each for each in made if each.method in ASIDE), tried,
+    )  # fmt: skip
 
 
 def findings_of(chosen: Study, results: Results) -> list[Findings]:
     """The findings of a study, in each of its settings."""
-    return [Findings.of(chosen, results, where) for where in chosen.beyond]
+    return [findings_in(chosen, where, results) for where in chosen.beyond]
 
 
 def all_findings(results: Results) -> list[Findings]:
@@ -178,8 +151,6 @@ def marked(difference: Difference, verdict: Verdict) -> str:
 
     >>> marked(Difference(2.0, 0.5, 3), Verdict.UNDECIDED), marked(Difference(2.0, 0.1, 3), Verdict.HIGHER)
     ('+2.00 △', '+2.00 ▲')
-    >>> marked(Difference(2.0, 0.1, 2), Verdict.UNFINISHED)
-    '+2.00 (2 seeds)'
     """
     mark = f" ({difference.seeds} seeds)" if difference.seeds > 1 else " (one seed)"
     if verdict.is_given:

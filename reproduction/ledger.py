@@ -1,9 +1,7 @@
 """Where our results agree with the paper: a table whose lines are judged by rules, and the main result in short."""
 
-from __future__ import annotations
-
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from decimal import Decimal
 from enum import StrEnum
 from itertools import combinations
@@ -20,14 +18,11 @@ from reproduction.studies import HEADLINE, PROTOCOLS, Protocol, Study, plan_of, 
 from reproduction.tables import NOT_RUN
 from reproduction.text import fixed, listed, markdown_table, signed
 
-LEVEL_POINTS = 3.0
-"""Levels of accuracy agree within this many points: our initial weights, generator and test set differ."""
-
+LEVEL_POINTS = 3.0  # levels of accuracy agree within this many points: initial weights, generator, test set differ
 LEVEL_FACTOR = 2.0  # values of Gamma-hat agree within this factor
-COUNT_POINTS = 1.0
-"""Percentages that follow from label counts agree within this many points: the clean protocol has other clients."""
-
+COUNT_POINTS = 1.0  # so do percentages that follow from label counts: the clean protocol has other clients
 MOST_NAMED = 3  # pairs of methods named in a line; of more, only the number is given
+HALF = 50  # “Most” of a gain is more than this percentage of it
 
 BySeed = Mapping[int, float]
 SCAFFOLD = METHODS["scaffold"]
@@ -49,11 +44,6 @@ class Finding(NamedTuple):
     standing: Standing
     evidence: str = ""
 
-    @property
-    def markdown(self) -> str:
-        """Standing and evidence as one text."""
-        return f"**{self.standing}**" + (f": {self.evidence}" if self.evidence else "")
-
 
 ABSENT = Finding(Standing.NOT_RUN)
 
@@ -72,7 +62,6 @@ RULES = (
     "reaches the accuracy, it is open.",
     "Brackets show the interval over seeds, not corrected for the number of lines, and the number of seeds n.",
 )
-"""The rules in words, for readers of the ledger."""
 
 
 def judge_levels(run: Mapping[str, BySeed], printed: Mapping[str, Decimal]) -> Finding:
@@ -103,22 +92,8 @@ def judge_order(run: Mapping[str, BySeed], printed: Mapping[str, Decimal]) -> Fi
     return Finding(standing, "; ".join(said))
 
 
-def judge_size(ours: Difference | None, paper: Decimal) -> Finding:
-    """Whether our interval contains the paper's number; open if it contains 0 as well."""
-    if ours is None:
-        return ABSENT
-    inside = contains(ours, paper)
-    is_open = inside is None or (inside and ours.verdict is Verdict.UNDECIDED)
-    standing = Standing.OPEN if is_open else Standing.AGREES if inside else Standing.DIFFERS
-    return Finding(standing, difference_text(ours))
-
-
 def contains(ours: Difference, paper: Decimal) -> bool | None:
-    """Whether our interval contains the paper's number, which is rounded; None if there is no interval.
-
-    >>> contains(Difference(2.0, 0.5, 4), Decimal("2.8")), contains(Difference(2.0, 0.5, 4), Decimal("2.9"))
-    (True, False)
-    """
+    """Whether our interval contains the paper's number, which is rounded; None if there is no interval."""
     if ours.interval is None:
         return None
     (low, high), digit = ours.interval, 0.5 * 10.0 ** int(paper.as_tuple().exponent)
@@ -134,13 +109,10 @@ def judge_direction(ours: Difference | None, evidence: str) -> Finding:
 
 
 def judge_earlier(one: Mapping[int, float | None], other: Mapping[int, float | None]) -> Finding:
-    """Whether the first method reaches the threshold before the second, paired by seed; None for a seed that never did.
-
-    If one never did, it is open: a mean over the other seeds would be biased.
-    """
+    """Whether the first method reaches the threshold before the second, by seed; None for a seed that never did."""
     shared = sorted(one.keys() & other.keys())
     first, second = ({seed: at for seed in shared if (at := each[seed]) is not None} for each in (one, other))
-    if len(first) < len(shared) or len(second) < len(shared):
+    if len(first) < len(shared) or len(second) < len(shared):  # a mean over the other seeds would be biased
         return Finding(Standing.OPEN, f"reached by {len(first)} of {len(shared)} seeds against {len(second)}")
     later = paired_difference(second, first)
     if later is None:
@@ -156,11 +128,7 @@ def judge_count(ours: float, paper: Decimal) -> Finding:
 
 
 def difference_text(ours: Difference, decimals: int = 2) -> str:
-    """A difference with its interval and its number of seeds.
-
-    >>> difference_text(Difference(2.0, 0.5, 4), 1)
-    '2.0 (1.2 to 2.8, n=4)'
-    """
+    """A difference with its interval and its number of seeds: ``2.0 (1.2 to 2.8, n=4)``."""
     inside = ", ".join(filter(None, (ours.range_text(decimals), f"n={ours.seeds}")))
     return f"{fixed(ours.mean, decimals)} ({inside})"
 
@@ -174,9 +142,6 @@ def _named(pairs: Sequence[tuple[str, str]]) -> str:
     return f"{len(pairs)} pairs" if len(pairs) > MOST_NAMED else few
 
 
-HALF = 50  # “Most” of a gain is more than this percentage of it
-
-
 class LedgerLine(NamedTuple):
     """A statement of the paper, and the result of our runs under each protocol."""
 
@@ -186,39 +151,40 @@ class LedgerLine(NamedTuple):
     found: Mapping[Protocol, Finding]
 
 
-Statement = tuple[str, Setting, str, Finding]
-"""What the paper says, in which setting, with which number, and the result of our runs under one protocol."""
+Statement = tuple[str, Setting, str, Finding]  # what the paper says, where, its number, and our result
 
 
 def ledger(results: Results) -> list[LedgerLine]:
     """The paper's main claims, run or not, and each other line that has runs, the setting of the headline first."""
     views = [View(protocol, results) for protocol in PROTOCOLS]
-
-    def beside(states: Callable[..., Iterator[Statement]], *of: object) -> Iterator[LedgerLine]:
-        for same in zip(*(states(view, *of) for view in views), strict=True):
+    wheres = [setting(HEADLINE), *(each for each in published().settings if each.id != HEADLINE)]
+    run = {where: [t for t in _printed(where) if any(t in view.methods(where) for view in views)] for where in wheres}
+    main, others = list[list[Statement]](), list[list[Statement]]()
+    for view in views:
+        main.append([*_main_claims(view)])
+        others.append([line for where in wheres for line in _statements(view, where, run[where])])
+        others[-1] += _about_gamma(view)
+    lines = list[LedgerLine]()
+    for same in (*zip(*main, strict=True), *zip(*others, strict=True)):
+        found = {protocol: each[3] for protocol, each in zip(PROTOCOLS, same, strict=True)}
+        if len(lines) < len(main[0]) or set(found.values()) != {ABSENT}:
             says, where, paper, _ = same[0]
-            found = dict(zip(PROTOCOLS, (each[3] for each in same), strict=True))
-            yield LedgerLine(says, where.title, paper, found)
-
-    others = list[LedgerLine]()
-    for where in (setting(HEADLINE), *(each for each in published().settings if each.id != HEADLINE)):
-        run = [title for title in _printed(where) if any(title in view.methods(where) for view in views)]
-        others += beside(_statements, where, run)
-    others += beside(_about_gamma)
-    return [*beside(_main_claims), *(line for line in others if set(line.found.values()) != {ABSENT})]
+            lines.append(LedgerLine(says, where.title, paper, found))
+    return lines
 
 
 def ledger_markdown(results: Results) -> str:
     """The ledger as a table, with how often we agree, the settings without runs, and the rules below it."""
     lines, views = ledger(results), [View(protocol, results) for protocol in PROTOCOLS]
     heads = ("statement", "paper", "ours, clean protocol", "ours, the paper's protocol")
-    rows = [
-        [f"{says}; {where}", paper, *(each.markdown for each in found.values())] for says, where, paper, found in lines
-    ]
+    rows = [[f"{line.says}; {line.where}", line.paper] for line in lines]
     said = list[str]()
     for protocol in PROTOCOLS:
-        found = Counter(line.found[protocol].standing for line in lines)
-        tally = ", ".join(f"{each} {found[each]}" for each in Standing if found[each])
+        found = [line.found[protocol] for line in lines]
+        for row, (standing, evidence) in zip(rows, found, strict=True):
+            row.append(f"**{standing}**" + (f": {evidence}" if evidence else ""))
+        count = Counter(each.standing for each in found)
+        tally = ", ".join(f"{each} {count[each]}" for each in Standing if count[each])
         said.append(f"Under the {protocol} protocol: {tally}.")
     empty = [each.title for each in published().settings if not any(view.methods(each) for view in views)]
     said += [f"Not run under either protocol: {'; '.join(empty)}."] if empty else []
@@ -255,7 +221,7 @@ def _main_claims(view: View) -> Iterator[Statement]:
     """What abstract, introduction and conclusion say about costs and budgets, in the paper's own setting."""
     where, printed, sweep = setting(EXAMPLE), published(), published().beta_sweep
     yield _recovery(view, where)
-    saving = next(fact.value for fact in printed.facts if fact.id == "full-balance-saving")
+    saving = next(fact.value for fact in printed.fact if fact.id == "full-balance-saving")
     few, many = (plan_of(view.study.config(where, method)).total for method in (FEDEAS, FULL_BALANCE))
     saved = judge_count(100 * (1 - few / many), saving)
     yield "FedEAS makes fewer images than Full-Balance by, %", where, str(saving), saved
@@ -294,8 +260,14 @@ def _recovery(view: View, where: Setting) -> Statement:
 def _size(
     view: View, says: str, where: Setting, paper: Decimal, one: Method, other: Method, measure: Measure
 ) -> Statement:
-    """A comparison of two methods by a measure."""
-    return says, where, str(paper), judge_size(view.mean_of(where, one, other, measure=measure), paper)
+    """Whether our interval of a comparison contains the paper's number; open if it contains 0 as well."""
+    ours = view.mean_of(where, one, other, measure=measure)
+    if ours is None:
+        return says, where, str(paper), ABSENT
+    inside = contains(ours, paper)
+    is_open = inside is None or (inside and ours.verdict is Verdict.UNDECIDED)
+    standing = Standing.OPEN if is_open else Standing.AGREES if inside else Standing.DIFFERS
+    return says, where, str(paper), Finding(standing, difference_text(ours))
 
 
 def _statements(view: View, where: Setting, run: Sequence[str]) -> Iterator[Statement]:
@@ -307,7 +279,7 @@ def _statements(view: View, where: Setting, run: Sequence[str]) -> Iterator[Stat
     yield "order of the methods", where, order, judge_order(found, printed)
     for other in (FEDAVG, UNIFORM, MISSING_ONLY):
         says = f"FedEAS above {other.title}, points"
-        yield _size(view, says, where, published_gap(where, other), FEDEAS, other, measures.gain)
+        yield _size(view, says, where, printed[FEDEAS.title] - printed[other.title], FEDEAS, other, measures.gain)
     if where.id in threshold.setting:
         own, later = (threshold.rounds[name][threshold.setting.index(where.id)] for name in ("fedeas", "missing-only"))
         runs = [[view.study.config(where, each)] for each in (FEDEAS, MISSING_ONLY)]
@@ -332,11 +304,6 @@ def _about_gamma(view: View) -> Iterator[Statement]:
     yield _size(view, "FedEAS lowers Gamma-hat by, %", where, less, FEDEAS, FEDAVG, measures.gamma_reduction)
 
 
-def published_gap(where: Setting, other: Method) -> Decimal:
-    """How many points the paper's FedEAS is above another method."""
-    return _printed(where)[FEDEAS.title] - _printed(where)[other.title]
-
-
 def _printed(where: Setting) -> dict[str, Decimal]:
     """The accuracies that the paper prints in a setting, by the methods' titles."""
     found = {method.title: published().printed(name, where) for name, method in METHODS.items()}
@@ -344,7 +311,6 @@ def _printed(where: Setting) -> dict[str, Decimal]:
 
 
 WHERE = setting(HEADLINE)
-NAMED = (FEDEAS, MISSING_ONLY, UNIFORM, FEDAVG)
 STARTS = {
     Verdict.LOWER: "FedEAS is higher than",
     Verdict.HIGHER: "FedEAS is lower than",
@@ -378,7 +344,8 @@ def headline(view: View) -> str:
         said.append(f"Differences to FedEAS in points, with 95 % intervals paired by seed: {shown}.")
     names = {verdict: [key for key, each in differences.items() if each.verdict is verdict] for verdict in STARTS}
     said += [f"{start} {listed(names[verdict])}." for verdict, start in STARTS.items() if names[verdict]]
-    levels = [f"{published().printed(each.name, WHERE)} % for {each.title}" for each in NAMED]
+    named = (FEDEAS, MISSING_ONLY, UNIFORM, FEDAVG)
+    levels = [f"{_printed(WHERE)[each.title]} % for {each.title}" for each in named]
     paper = [f"The paper reports {listed(levels)}, under its own protocol.", *_paper_gap(view.results)]
     left_out = [
         "All seeds of a method have the same split of the data among clients and the same synthetic images, so the "
@@ -398,7 +365,7 @@ def _paper_gap(results: Results) -> Iterator[str]:
     ours = {protocol: each for protocol, each in found.items() if each is not None}
     if not ours:
         return
-    paper = published_gap(WHERE, UNIFORM)
+    paper = _printed(WHERE)[FEDEAS.title] - _printed(WHERE)[UNIFORM.title]
     shown = [f"by {difference_text(each)} under the {protocol} protocol" for protocol, each in ours.items()]
     yield f"Its FedEAS is above its Uniform by {paper} points, ours {listed(shown)}."
     inside = {protocol: contains(each, paper) for protocol, each in ours.items()}

@@ -6,8 +6,6 @@ adds the runs of the other Parquet files and of the folders of run directories t
 file already stays as it is; afterwards the others may be removed.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The numbers that the paper prints, from ``published.toml``, and the partitions behind its tables."""
 
-from __future__ import annotations
-
 import tomllib
 from collections.abc import Mapping
 from decimal import Decimal
@@ -43,16 +41,6 @@ class Setting(NamedTuple):
         return fedeas.RunPlan.of(self.config).counts
 
 
-class Fact(NamedTuple):
-    """One number in the paper's text; if the counts give another one, `disagrees` says why."""
-
-    id: str
-    says: str
-    value: Decimal
-    where: str = ""
-    disagrees: str = ""
-
-
 class Numbers(dict[str, Any]):
     """A table of a data file, whose entries are attributes, too."""
 
@@ -64,11 +52,6 @@ class Numbers(dict[str, Any]):
     def settings(self) -> tuple[Setting, ...]:
         """The columns of the tables, in the paper's order."""
         return tuple(Setting(**{**each, "clients": int(each.clients)}) for each in self.setting)
-
-    @cached_property
-    def facts(self) -> tuple[Fact, ...]:
-        """The numbers in the text."""
-        return tuple(Fact(**each) for each in self.fact)
 
     def printed(self, name: str, where: Setting, numbers: Mapping[str, Row] | None = None) -> Decimal | None:
         """A method's number in a setting, by default its accuracy; None if the paper prints none."""
@@ -91,19 +74,15 @@ def _exact(value: Any) -> Any:
 
 
 @cache
-def _numbers(name: str) -> Numbers:
+def published(name: str = "published.toml") -> Numbers:
+    """All numbers that the paper prints, or those in another data file."""
     text = resources.files(__package__).joinpath(name).read_text("utf-8")
     return Numbers(_exact(tomllib.loads(text, parse_float=Decimal)))
 
 
-def published() -> Numbers:
-    """All numbers that the paper prints."""
-    return _numbers("published.toml")
-
-
 def recorded() -> Numbers:
     """Facts of the partitions that the paper does not print."""
-    return _numbers("recorded.toml")
+    return published("recorded.toml")
 
 
 def setting(name: str) -> Setting:
@@ -116,9 +95,5 @@ def setting(name: str) -> Setting:
 
 @cache
 def example_counts() -> LabelCounts:
-    """The partition of the paper's figures: CIFAR-10 over 20 clients, alpha = 0.1.
-
-    >>> example_counts().total
-    45007
-    """
+    """The partition of the paper's figures: CIFAR-10 over 20 clients, alpha = 0.1."""
     return setting(EXAMPLE).counts()

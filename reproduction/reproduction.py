@@ -1,7 +1,5 @@
 """Reproduce tables and figures of the paper: make the runs that are missing, then fill and write the tables."""
 
-from __future__ import annotations
-
 import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -24,12 +22,12 @@ from reproduction.tables import Filled, Sheet, fill
 from reproduction.text import listed
 
 log = logging.getLogger(__name__)
-OnRound = Callable[[dict[str, Any]], None]
-Watch = Callable[[RunConfig], AbstractContextManager[OnRound]]
+Watch = Callable[[RunConfig], AbstractContextManager[Callable[[dict[str, Any]], None]]]
 Tell = Callable[[str], None]
 
 RUNS, RESULTS = Path("runs"), Path(__file__).parent / "results"
 TIMED = "wall-clock"  # the artefact whose runs must not share images
+STATEFUL = ("scaffold", "moon")  # checkpoints hold large client states, so a run should resume on the same machine
 LEAST_SECONDS = 60.0  # with less time left, no further run is started, unless the one before took less than half of it
 
 
@@ -62,21 +60,10 @@ class RunOutcome(NamedTuple):
     run: Run | None
     problem: str = ""
 
-    @property
-    def text(self) -> str:
-        """The outcome in one line."""
-        name = f"{self.config.label}, seed {self.config.seed}"
-        if self.run is None or not self.run.finished:
-            return f"{name}: {self.problem if self.run is None else f'paused after round {len(self.run.rounds())}'}"
-        return f"{name}: accuracy {self.run.summary()['accuracy']:.2%}"
-
 
 @dataclass
 class Reproduction:
-    """Artefacts of a study with the finished runs that fill them, and the outcomes of the runs that were started.
-
-    A table is filled when it is first requested and does not change afterwards: request it after the runs.
-    """
+    """Artefacts of a study with the finished runs that fill them, and the outcomes of the runs that were started."""
 
     study: Study
     results: Results
@@ -84,7 +71,7 @@ class Reproduction:
     seeds: int = 1  # of each run
     only: str = "*"  # pattern of labels, as of file names; runs with other labels are not needed
     outcomes: list[RunOutcome] = field(default_factory=list)
-    _filled: dict[str, Filled] = field(default_factory=dict)
+    _filled: dict[str, Filled] = field(default_factory=dict)  # a table does not change once it has been requested
 
     def table(self, sheet: Sheet) -> Filled:
         """One table, filled."""
@@ -126,10 +113,7 @@ class Reproduction:
     def train(
         self, places: Places, minutes: float | None = None, watch: Watch | None = None, tell: Tell = log.info
     ) -> None:
-        """Make the missing runs one after the other; finished ones fill the tables and are kept at once.
-
-        `watch` is called with each run, and the context that it returns with each round; `tell` gets lines of text.
-        """
+        """Make the missing runs; `watch` is told of each and of its rounds, `tell` gets lines of text."""
         data = {"root": None if places.data is None else str(places.data)}
         missing = [run.model_copy(update={"data": run.data.model_copy(update=data)}) for run in self.missing()]
         configs, self.outcomes = split_by_data(missing, tell)
@@ -155,10 +139,14 @@ class Reproduction:
 
         for number, outcome in enumerate(carry_out(configs, execute, minutes), 1):
             self.outcomes.append(outcome)
-            tell(f"{number} of {len(configs)}  {outcome.text}")
-            if outcome.run is not None and outcome.run.finished:
-                self.results.add(outcome.run)
-                places.keep([outcome.config], self.results)
+            config, run, result = outcome
+            if run is not None and run.finished:
+                result = f"accuracy {run.summary()['accuracy']:.2%}"
+                self.results.add(run)
+                places.keep([config], self.results)
+            elif run is not None:
+                result = f"paused after round {len(run.rounds())}"
+            tell(f"{number} of {len(configs)}  {config.label}, seed {config.seed}: {result}")
         places.keep(self.configs(), self.results)
 
 
@@ -198,10 +186,9 @@ def carry_out(
     minutes: float | None = None,
     clock: Callable[[], float] = time.monotonic,
 ) -> Iterator[RunOutcome]:
-    """Make each run in turn, until one pauses or time is up; a run that fails does not stop the others.
+    """Make each run in turn, until one pauses or time is up; `execute` gets the minutes that are left.
 
-    `execute` gets the minutes that are left. If the first run is refused, its error is raised: it probably concerns
-    all.
+    A run that fails does not stop the others; but if the first is refused, its error probably concerns all.
     """
     needed, start = 0.0, clock()
     for number, config in enumerate(configs):
@@ -223,8 +210,3 @@ def carry_out(
             return
         if minutes is not None and left is not None:
             needed = min(LEAST_SECONDS, 2 * (left - (60 * minutes - (clock() - start))))
-
-
-def stays_here(config: RunConfig) -> bool:
-    """Whether a paused run should resume on the same machine: its checkpoint holds large client states."""
-    return config.algorithm.partition("(")[0] in ("scaffold", "moon")

@@ -1,7 +1,5 @@
 """Finished runs by method and seed, and what tables measure in their summaries."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from os import PathLike
@@ -86,11 +84,7 @@ def time_ratio(run: Record, base: Record) -> float | None:
 
 
 def mean_of(budgets: Sequence[Mapping[int, float]]) -> Difference | None:
-    """The difference over several budgets, given by seed for each: averaged within the seeds that all budgets have.
-
-    >>> mean_of([{0: 1.0, 1: 2.0}, {0: 3.0, 1: 6.0, 2: 9.0}])
-    Difference(mean=3.0, spread=1.4142135623730951, seeds=2)
-    """
+    """The difference over several budgets, given by seed for each: averaged within the seeds that all budgets have."""
     seeds = set[int].intersection(*(set(each) for each in budgets)) if budgets else set[int]()
     return Difference.of([mean(each[seed] for each in budgets) for seed in sorted(seeds)])
 

@@ -1,7 +1,5 @@
 """Tables: their cells, filled from finished runs, and written as Markdown, CSV and LaTeX."""
 
-from __future__ import annotations
-
 import csv
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -15,25 +13,19 @@ from reproduction.studies import plan_of
 from reproduction.text import fixed, signed
 
 NOT_RUN, NOT_REACHED = "not run", "not reached"
-BEST, SECOND = 1, 2  # ranks
 
 
 @dataclass(frozen=True)
 class Cell:
-    """A number in a table: the runs it needs, the measure of their summaries, and the paper's number.
+    """A number in a table."""
 
-    A number that follows from label counts needs no run. `otherwise` is shown if the runs have no such number.
-    A cell that `compares` is a difference of two runs, shown with its interval. A cell `with_final` also shows the
-    final accuracy of its run.
-    """
-
-    configs: tuple[RunConfig, ...]
-    measure: Measure
-    paper: Decimal | None = None
+    configs: tuple[RunConfig, ...]  # the runs that it needs; none for a number that follows from label counts
+    measure: Measure  # of their summaries
+    paper: Decimal | None = None  # the paper's number
     decimals: int = 2
-    otherwise: str = "none"
-    compares: bool = False
-    with_final: bool = False
+    otherwise: str = "none"  # shown if the runs have no such number
+    compares: bool = False  # whether it is a difference of two runs, shown with its interval
+    with_final: bool = False  # whether the final accuracy of its run is shown, too
 
 
 Rows = dict[str, tuple[Cell | None, ...]]
@@ -42,19 +34,15 @@ Rows = dict[str, tuple[Cell | None, ...]]
 
 @dataclass(frozen=True)
 class Sheet:
-    """A table to be filled.
-
-    In `ranked` columns the best and the second row are marked; rows in `aside` are not ranked. If each row is one
-    method (`by_method`), a column shows its number of seeds.
-    """
+    """A table to be filled."""
 
     title: str
     columns: tuple[str, ...]
     rows: Rows
-    ranked: tuple[str, ...] = ()
-    aside: tuple[str, ...] = ()
+    ranked: tuple[str, ...] = ()  # columns whose best and second row are marked
+    aside: tuple[str, ...] = ()  # rows that are not ranked
     note: str = ""
-    by_method: bool = False
+    by_method: bool = False  # whether each row is one method; a column then shows its number of seeds
 
     @property
     def cells(self) -> Iterator[Cell]:
@@ -106,14 +94,11 @@ class Entry:
         apart = None if ours is None or paper is None else ours.mean - float(paper)
         self.difference = "" if apart is None else signed(apart, decimals)
 
-    def brackets(self, count: bool) -> list[str]:
-        """The interval and verdict of a difference and, if wanted, the number of seeds."""
-        return [*self.interval, *([f"n={self.ours.seeds}"] if count and self.ours and self.ours.seeds else [])]
-
     def text(self, best: str, second: str, brackets: str, count: bool) -> str:
-        """Our number with its deviation and brackets, in these formats."""
-        number = {BEST: best, SECOND: second}.get(self.rank, "{}").format(self.number)
-        inside = ", ".join(self.brackets(count))
+        """Our number with its deviation and, in brackets, interval, verdict and, if wanted, number of seeds."""
+        number = {1: best, 2: second}.get(self.rank, "{}").format(self.number)
+        seeds = [f"n={self.ours.seeds}"] if count and self.ours and self.ours.seeds else []
+        inside = ", ".join([*self.interval, *seeds])
         return " ".join(filter(None, (number, self.deviation, inside and brackets.format(inside))))
 
 
@@ -180,7 +165,7 @@ class Filled:
 
 def fill(sheet: Sheet, results: Results) -> Filled:
     """Fill each cell of a sheet from the finished runs."""
-    rows = {name: [_entry(cell, results) for cell in row] for name, row in sheet.rows.items()}
+    rows = {name: [cell and _entry(cell, results) for cell in row] for name, row in sheet.rows.items()}
     for place in map(sheet.columns.index, sheet.ranked):
         column = {name: entry for name, row in rows.items() if name not in sheet.aside and (entry := row[place])}
         for name, rank in ranks({name: entry.values for name, entry in column.items()}).items():
@@ -191,9 +176,7 @@ def fill(sheet: Sheet, results: Results) -> Filled:
     return Filled(sheet.title, sheet.columns, entries, " ".join(notes), sheet.by_method)
 
 
-def _entry(cell: Cell | None, results: Results) -> Entry | None:
-    if cell is None:
-        return None
+def _entry(cell: Cell, results: Results) -> Entry:
     if not cell.configs:
         value = cell.measure()
         return Entry(None if value is None else Measured(value, None, 0), cell.paper, cell.decimals)

@@ -1,27 +1,17 @@
 """Parts of texts: numbers with a typographic minus sign, lists of names in a sentence, and tables in Markdown."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 
 from fedeas.runs import Difference
 
 
 def fixed(value: float, decimals: int) -> str:
-    """Format a number with `decimals` decimals.
-
-    >>> fixed(-1234.5, 1), fixed(-0.001, 1)
-    ('−1,234.5', '0.0')
-    """
+    """Format a number with `decimals` decimals: ``−1,234.5``."""
     return f"{value:z,.{decimals}f}".replace("-", "−")
 
 
 def signed(value: float, decimals: int) -> str:
-    """The same with a sign for positive numbers, too.
-
-    >>> signed(1.25, 2), signed(-3, 1)
-    ('+1.25', '−3.0')
-    """
+    """The same with a sign for positive numbers, too: ``+1.25``."""
     return f"{value:+z,.{decimals}f}".replace("-", "−")
 
 
@@ -35,20 +25,10 @@ def mean_cell(found: Difference | None) -> str:
 
 
 def listed(names: Sequence[str]) -> str:
-    """Join names for a sentence.
-
-    >>> listed(["a"]), listed(["a", "b", "c"])
-    ('a', 'a, b and c')
-    """
+    """Join names for a sentence: ``a, b and c``."""
     return " and ".join(filter(None, (", ".join(names[:-1]), *names[-1:])))
 
 
 def markdown_table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A table in Markdown.
-
-    >>> print(markdown_table(["name", "value"], [["a", "1"]]))
-    | name | value |
-    | --- | --- |
-    | a | 1 |
-    """
+    """A table in Markdown."""
     return "\n".join(f"| {' | '.join(row)} |" for row in (heads, ["---"] * len(heads), *rows))

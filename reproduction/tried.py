@@ -1,7 +1,5 @@
 """Parts that were tried and removed from FedEAS: their runs, and the page with their results."""
 
-from __future__ import annotations
-
 import csv
 import json
 from collections.abc import Mapping
@@ -35,22 +33,18 @@ PARTS = {
     "target": "The class shares of all clients together as the target of the policies Greedy, Optimal and KL, instead "
     "of equal shares (`target=global`).",
 }
-"""The parts in a sentence each."""
 
 
 class TriedRun(NamedTuple):
-    """A run with one of these parts; `arm` is the name that its method had in the tables of this study.
-
-    `betas` names the budgets of the tables that showed it, with semicolons between.
-    """
+    """A run with one of these parts."""
 
     fingerprint: str
     part: str
     profile: str
     protocol: str
     setting: str
-    betas: str
-    arm: str
+    betas: str  # of the tables that showed it, with semicolons between
+    arm: str  # the name that its method had in these tables
     seed: str
 
 
@@ -63,10 +57,7 @@ def tried_runs() -> list[TriedRun]:
 
 
 def ranked_in(study: Study, where: Setting) -> int:
-    """How many of a setting's planned comparisons with FedEAS were made with a part that is gone.
-
-    They still count when intervals are widened for the number of comparisons.
-    """
+    """How many of a setting's planned comparisons, which widen intervals, were made with a part that is gone."""
     here = study.profile.name, study.protocol, where.id
     made = {run.betas for run in tried_runs() if run.part == SERVER and run[2:5] == here}
     return 0 if study.redraw else len(made)
@@ -84,8 +75,7 @@ ABOUT = (
     "`reproduction/tried.csv` says what each was."
 )
 Budgets = dict[str, dict[int, dict[str, Any]]]  # summaries by beta and seed
-TRIALS = {"feedback": "tried-feedback.json", "target": "tried-long-tail.json"}
-"""Trials that were benchmarks, without runs that were kept."""
+TRIALS = {"feedback": "tried-feedback.json", "target": "tried-long-tail.json"}  # benchmarks, without runs
 
 
 def tried_markdown(results: Results) -> str:

@@ -5,6 +5,7 @@ import os
 
 import numpy as np
 import pytest
+from refusals import refusals
 
 from fedeas import FedEAS, InputError, LabelCounts, PolicyError, SpecError, Uniform, parse_policy
 from fedeas.cli import main
@@ -84,6 +85,12 @@ def folder(tmp_path, monkeypatch):
     (tmp_path / "counts.csv").write_text(COUNTS)
     yield tmp_path
     assert [path.name for path in tmp_path.iterdir() if path.name not in ("counts.csv", "in")] == []
+
+
+def test_all_messages_have_one_style():
+    found = refusals()
+    assert len(found) > 300
+    assert [(each.place, each.rule) for each in found if each.rule] == []
 
 
 @pytest.mark.parametrize("arguments", PLANS, ids=lambda each: each[-1][:20].encode("unicode_escape").decode())

@@ -1,7 +1,5 @@
 """Redraw the paper's figures that follow from label counts, on its CIFAR-10 partition (K = 20, alpha = 0.1)."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

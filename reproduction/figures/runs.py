@@ -1,15 +1,17 @@
-"""Figures of runs: accuracy by policy, budget, imbalance removed and round, and the gains over FedEAS.
+"""Figures of runs: accuracy by policy, budget, imbalance removed and round, the gains over FedEAS, and their files.
 
-Most take plain numbers and do not depend on runs. A method that was not run is shown as an empty place with a note.
+A method that was not run is shown as an empty place with a note.
 """
 
-from __future__ import annotations
-
+import logging
 import statistics
 import textwrap
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from decimal import Decimal
 from itertools import chain, groupby
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,12 +21,23 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 from matplotlib.transforms import ScaledTranslation
 
+import fedeas
+from fedeas import Allocation, FedEAS, InputError
 from fedeas.runs import Measured
-from reproduction.answers import STEPS, USES, clean, mean_of_experiments, whole_difference
+from reproduction.answers import STEPS, USES, clean, complete, mean_of_experiments
+from reproduction.artefacts import allocation_sheet, convergence_sheet, references_sheet, sweep_sheet
 from reproduction.figures import style
-from reproduction.findings import Findings
-from reproduction.tables import NOT_RUN
+from reproduction.figures.counts import COUNT_FIGURES
+from reproduction.findings import Findings, all_findings
+from reproduction.methods import FEDAVG, FEDEAS, FULL_BALANCE, POLICIES, UNIFORM, Method, with_total
+from reproduction.published import EXAMPLE, Setting, published, setting
+from reproduction.reproduction import Reproduction, Tell, made_folder
+from reproduction.results import Results, accuracy
+from reproduction.studies import HEADLINE, PROTOCOLS, plan_of, study
+from reproduction.tables import NOT_REACHED, NOT_RUN, Cell, Entry, comma_separated, latex, markdown
 
+log = logging.getLogger(__name__)
+WRITERS = {"md": markdown, "csv": comma_separated, "tex": latex}
 PAPER: dict[str, Any] = {"linestyle": "--", "linewidth": 1.4, "alpha": 0.6}  # how the paper's lines differ from ours
 HOLLOW: dict[str, Any] = {"facecolor": "white", "linewidth": 1.6}  # the paper's bars
 LEVEL = "accuracy, %, mean of {}"
@@ -202,10 +215,8 @@ def overview_figure(panels: Mapping[str, Sequence[Spot]], window: str) -> Figure
     return figure
 
 
-SHADES = (style.BLUE, style.VERMILLION, style.GREEN, style.PURPLE, style.ORANGE, style.SKY)
-MARKERS = "osD^vP"
-POINTS = (-0.38, 0.08)  # where in its row the first and the last experiment are drawn
-MEAN = 0.24  # where the mean is drawn
+SHADES, MARKERS = (style.BLUE, style.VERMILLION, style.GREEN, style.PURPLE, style.ORANGE, style.SKY), "osD^vP"
+POINTS, MEAN = (-0.38, 0.08), 0.24  # where in its row the first and the last experiment are drawn, and the mean
 GAINS = "Gain over FedEAS with at most as many images, clean protocol"
 GAIN = "points of accuracy, mean over the budgets of an experiment"
 REAL = "open marks: real images instead of generated ones"
@@ -213,20 +224,16 @@ REAL = "open marks: real images instead of generated ones"
 
 @style.styled
 def gains_figure(experiments: Sequence[Findings]) -> Figure:
-    """A row for each method: a point for each clean experiment, and the mean of them with its 95 % interval.
-
-    Experiments of one dataset share a colour; each is a little lower than the one before, so that none hides. Methods
-    that give no images to clients are left out: they lose so much that their rows would squeeze the others.
-    """
+    """A row for each method that gives images to clients: a point for each clean experiment, and their mean."""
     found = [each for each in clean(experiments) if each.compared]
-    rows = [name for name in USES if any(whole_difference(each, name) for each in found)]
+    rows = [name for name in USES if any(complete(each, name) for each in found)]
     figure, axes = style.panel(GAINS, style.WIDTH, 1.6 + 0.42 * max(len(rows), 2))
     if not rows:
         style.say_not_run(axes)
         return figure
     looks = dict(zip(dict.fromkeys(each.dataset for each in found), zip(SHADES, MARKERS, strict=True), strict=False))
     for height, name in enumerate(rows):
-        shown = [(each, difference) for each in found if (difference := whole_difference(each, name)) is not None]
+        shown = [(each, whole.difference) for each in found if (whole := complete(each, name))]
         for (each, difference), offset in zip(shown, np.linspace(*POINTS, len(shown)), strict=True):
             colour, marker = looks[each.dataset]
             fill = "white" if each.places_real_images else colour
@@ -257,37 +264,27 @@ class Line(NamedTuple):
     paper_round: int | None = None
 
 
-class MeanCurve:
-    """Mean and extremes over a method's seeds, at the rounds that most seeds have: with fewer, the mean would jump."""
+def _draw_mean(axes: Any, line: Line, look: style.Look) -> dict[int, float]:
+    """Draw and return the mean over a method's seeds, and draw the band from the worst to the best of them.
 
-    def __init__(self, line: Line) -> None:
-        count = Counter(chain.from_iterable(line.curves))
-        self.name, self.seeds = line.name, max(count.values(), default=0)
-        self.rounds = sorted(number for number in count if count[number] == self.seeds)
-        values = [[curve[number] for curve in line.curves if number in curve] for number in self.rounds]
-        self.low, self.middle, self.high = ([float(of(each)) for each in values] for of in (min, statistics.mean, max))
-
-    def first_at(self, threshold: float) -> int | None:
-        """The first round at which the mean is at the threshold; None if it never is."""
-        reached = zip(self.rounds, self.middle, strict=True)
-        return next((number for number, value in reached if value >= threshold), None)
-
-    def draw(self, axes: Any, look: style.Look) -> None:
-        """Draw the mean, and the band from the worst to the best seed."""
-        if self.seeds > 1:
-            axes.fill_between(self.rounds, self.low, self.high, color=look.colour, alpha=0.15, linewidth=0)
-        if self.rounds:
-            alone = "o" if len(self.rounds) == 1 else None  # a line of one point would be invisible
-            axes.plot(self.rounds, self.middle, linestyle=look.dash, color=look.colour, linewidth=1.5, marker=alone)
+    Only rounds that most seeds have are drawn: with fewer, the mean would jump.
+    """
+    count = Counter(chain.from_iterable(line.curves))
+    seeds = max(count.values(), default=0)
+    rounds = sorted(number for number in count if count[number] == seeds)
+    values = [[curve[number] for curve in line.curves if number in curve] for number in rounds]
+    low, middle, high = ([float(of(each)) for each in values] for of in (min, statistics.mean, max))
+    if seeds > 1:
+        axes.fill_between(rounds, low, high, color=look.colour, alpha=0.15, linewidth=0)
+    if rounds:
+        alone = "o" if len(rounds) == 1 else None  # a line of one point would be invisible
+        axes.plot(rounds, middle, linestyle=look.dash, color=look.colour, linewidth=1.5, marker=alone)
+    return dict(zip(rounds, middle, strict=True))
 
 
 @style.styled
 def convergence_figure(panels: Mapping[str, Sequence[Line]], threshold: float) -> Figure:
-    """Fig. 4: accuracy over rounds in each setting, and the first round at which a method's mean is at the threshold.
-
-    The line is the mean over seeds, and the band goes from the worst to the best seed. The threshold is dashed, the
-    rounds that reach it are dotted, and hollow diamonds mark the rounds that the paper prints.
-    """
+    """Fig. 4: accuracy over rounds in each setting, and the first round at which each mean is at the threshold."""
     shown = dict(panels) or {"": ()}
     columns = min(COLUMNS, len(shown))
     rows = -(-len(shown) // columns)
@@ -299,11 +296,12 @@ def convergence_figure(panels: Mapping[str, Sequence[Line]], threshold: float) -
     for axes in grid.flat[len(shown) :]:
         axes.set_visible(False)
     every = [line for lines in shown.values() for line in lines]
-    looks, last = style.looks_by_name(line.name for line in every), _last_round(every)
-    grid[0, 0].set_ylim(0, _top(every, threshold))
+    looks = style.looks_by_name(line.name for line in every)
     for axes, (title, lines) in zip(grid.flat, shown.items(), strict=False):
         run = any(chain.from_iterable(line.curves for line in lines))
-        _number_rounds(axes, _last_round(lines) if run else last)
+        drawn = lines if run else every
+        last = max([0, *(number for line in drawn for number in chain(*line.curves, [line.paper_round or 0]))])
+        _number_axes(axes, every, threshold, last)
         axes.set_title(textwrap.fill(title, LETTERS // columns))
         _convergence_panel(axes, lines, threshold, looks)
         if not run:
@@ -317,11 +315,11 @@ def _convergence_panel(axes: Any, lines: Sequence[Line], threshold: float, looks
     axes.annotate(f"{100 * threshold:g}%", (1, threshold), (4, 0), **right, **style.POINTS)
     keys, reached = list[Line2D](), list[tuple[int, str]]()
     for line in lines:
-        mean, look = MeanCurve(line), looks[line.name]
-        mean.draw(axes, look)
-        first = mean.first_at(threshold)
+        look = looks[line.name]
+        mean = _draw_mean(axes, line, look)
+        first = next((number for number, value in mean.items() if value >= threshold), None)
         reached += [] if first is None else [(first, look.colour)]
-        ours = NOT_RUN if not mean.rounds else "not reached" if first is None else f"round {first}"
+        ours = NOT_RUN if not mean else NOT_REACHED if first is None else f"round {first}"
         paper = "" if line.paper_round is None else f" (paper: {line.paper_round})"
         keys.append(style.mark(f"{line.name}: {ours}{paper}", look.colour, linestyle=look.dash))
     for step, (number, colour) in enumerate(sorted(reached)):  # lines may be close, so labels have different heights
@@ -344,35 +342,166 @@ def _convergence_panel(axes: Any, lines: Sequence[Line], threshold: float, looks
 def curves_figure(lines: Sequence[Line], title: str) -> Figure:
     """Accuracy over rounds of many methods in one wide panel, each named at the end of its line."""
     figure, axes = style.panel(title, style.WIDTH, 4.6)
-    looks, means = style.looks_by_name(line.name for line in lines), [MeanCurve(line) for line in lines]
-    run = [mean for mean in means if mean.rounds]
-    axes.set(ylabel="accuracy on the test set", ylim=(0, _top(lines, 0.1)))
-    _number_rounds(axes, max((mean.rounds[-1] for mean in run), default=0))
-    for mean in run:
-        mean.draw(axes, looks[mean.name])
-    style.name_ends(axes, [style.End(each.name, looks[each.name], (each.rounds[-1], each.middle[-1])) for each in run])
-    missing = [mean.name for mean in means if not mean.rounds]
-    if not run:
+    looks, ends = style.looks_by_name(line.name for line in lines), list[style.End]()
+    for line in lines:
+        if mean := _draw_mean(axes, line, looks[line.name]):
+            ends.append(style.End(line.name, looks[line.name], [*mean.items()][-1]))
+    axes.set_ylabel("accuracy on the test set")
+    _number_axes(axes, lines, 0.1, int(max((end.point[0] for end in ends), default=0)))
+    style.name_ends(axes, ends)
+    missing = [line.name for line in lines if line.name not in [end.name for end in ends]]
+    if not ends:
         style.say_not_run(axes)
     elif missing:
         axes.annotate(f"{NOT_RUN}: {', '.join(missing)}", (1, 0), (-6, 6), "axes fraction", ha="right", **style.POINTS)
     return figure
 
 
-def _top(lines: Iterable[Line], least: float) -> float:
-    """The upper end of the accuracy axis, a little above the highest value."""
+def _number_axes(axes: Any, lines: Iterable[Line], least: float, last: int) -> None:
+    """Number the axes with percent, a little above the highest value, and whole rounds, a little beyond the last."""
     values = chain.from_iterable(curve.values() for line in lines for curve in line.curves)
-    return min(1.02, 1.1 * max([least, *values]))
-
-
-def _last_round(lines: Sequence[Line]) -> int:
-    """The last round of any curve or of the paper's rounds; 0 if there is none."""
-    return max([0, *(number for line in lines for number in chain(*line.curves, [line.paper_round or 0]))])
-
-
-def _number_rounds(axes: Any, last: int) -> None:
-    """Number the axis with whole rounds, to a little beyond the last."""
+    axes.set_ylim(0, min(1.02, 1.1 * max([least, *values])))
     axes.set(xlabel="round", xlim=(0, 1.02 * max(1, last)))
     axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1, steps=(1, 2, 5, 10)))
     style.percent_axis(axes.yaxis)
     axes.grid(**style.GRID)
+
+
+def accuracy_at_equal_budget(book: Reproduction) -> Figure:
+    """Fig. 1(b)."""
+    table = book.table(allocation_sheet(book.study))
+    bars = [_bar(name, row[0]) for name, row in table.rows.items()]
+    title = book.study.named(f"Accuracy at equal budget, {table.columns[0]}")
+    return allocation_figure(bars, title, book.study.window)
+
+
+def convergence(book: Reproduction) -> Figure:
+    """Fig. 4, in the settings that were run; in both settings if none was run."""
+    sheet, panels = convergence_sheet(book.study), dict[str, list[Line]]()
+    for place, title in enumerate(sheet.columns):
+        panels[book.study.named(title)] = [_line(name, row[place], book.results) for name, row in sheet.rows.items()]
+    run = {title: lines for title, lines in panels.items() if any(line.curves for line in lines)}
+    return convergence_figure(run or panels, float(published().convergence.threshold) / 100)
+
+
+def accuracy_over_budgets(book: Reproduction) -> Figure:
+    """Fig. 5(a)."""
+    table = book.table(sweep_sheet(book.study))
+    betas = [row for name, row in table.rows.items() if name.startswith("FedEAS")]
+    totals = [int(row[0].ours.mean) for row in betas if row[0] is not None and row[0].ours is not None]
+    places = {"FedEAS": 1, "Uniform": 4}
+    sweeps = [Sweep(name, totals, [_bar(name, row[place]) for row in betas]) for name, place in places.items()]
+    fedavg, full = (_bar(name, table.rows[name][1]) for name in ("FedAvg", "Full-Balance"))
+    return budget_figure(sweeps, fedavg, full, table.title, book.study.window)
+
+
+def curves_at_equal_budget(book: Reproduction) -> Figure:
+    """Accuracy over rounds of all policies that share a total, beyond the paper."""
+    sheet = references_sheet(book.study)
+    lines = [_line(name, row[1], book.results)._replace(paper_round=None) for name, row in sheet.rows.items()]
+    return curves_figure(lines, sheet.title)
+
+
+def accuracy_over_removal(book: Reproduction) -> Figure:
+    """Whether accuracy follows the label imbalance that a policy removes, beyond the paper."""
+    table, removals = book.table(references_sheet(book.study)), list[tuple[float, Bar]]()
+    for name, (removed, reached, *_) in table.rows.items():
+        removals += [(removed.ours.mean, _bar(name, reached))] if removed is not None and removed.ours else []
+    return removal_figure(removals, table.title, book.study.window)
+
+
+def overview(results: Results) -> Figure:
+    """Accuracy over budget and policy, under both protocols: the main settings that were run, or the first of them."""
+    panels = {where.title: list(_spots(where, results)) for where in (setting(HEADLINE), setting(EXAMPLE))}
+    run = {title: spots for title, spots in panels.items() if any(spot.clean or spot.replayed for spot in spots)}
+    return overview_figure(run or dict([*panels.items()][:1]), study("full").window)
+
+
+def _spots(where: Setting, results: Results) -> Iterator[Spot]:
+    """Policies by growing budget: none, FedEAS's for each beta that the paper has in this setting, and full balance.
+
+    The paper sweeps beta in one setting only. The number of images is for the paper's partition.
+    """
+    sweep, usual, budgets = published().beta_sweep, published().totals.beta, dict[Decimal, list[Method]]()
+    printed = {method: published().printed(method.name, where) for method in (*POLICIES, FULL_BALANCE)}
+    for beta, even, ours in zip(sweep.beta, sweep.uniform, sweep.fedeas, strict=True) if where.id == EXAMPLE else ():
+        budget = FedEAS(float(beta)).spec
+        budgets[beta] = [replace(UNIFORM, policy=with_total("uniform", budget)), replace(FEDEAS, policy=budget)]
+        printed |= dict(zip(budgets[beta], (even, ours), strict=True))
+    budgets[usual] = [method for method in POLICIES if method != FEDAVG]
+    places = [(f"β = {beta}", method) for beta in sorted(budgets) for method in budgets[beta]]
+    for place, method in (("none", FEDAVG), *places, ("full", FULL_BALANCE)):
+        own = [study("full", protocol).config(where, method) for protocol in PROTOCOLS]
+        clean, replayed = (Measured.of([*results.known([run], accuracy).values()]) for run in own)
+        total, paper = plan_of(own[-1]).total, printed[method]
+        label = f"{place}\n{total:,}" if total else place
+        yield Spot(label, method.title, clean, replayed, None if paper is None else float(paper))
+
+
+RUN_FIGURES: dict[str, dict[str, Callable[[Reproduction], Figure]]] = {
+    "fig1": {"fig1b-accuracy": accuracy_at_equal_budget},
+    "fig4": {"fig4-convergence": convergence},
+    "fig5": {"fig5a-budgets": accuracy_over_budgets},
+    "references": {"references-courses": curves_at_equal_budget, "references-imbalance": accuracy_over_removal},
+}
+PAGE_FIGURES: dict[str, tuple[str, Callable[[Results], Figure]]] = {
+    "summary": ("results-overview", overview),
+    "answers": ("beyond-gains", lambda results: gains_figure(all_findings(results))),
+}
+
+
+def figures(artefact: str, book: Reproduction) -> Iterator[tuple[str, Figure]]:
+    """The figures of an artefact by file name; those from label counts do not depend on the study."""
+    yield from ((name, draw()) for name, draw in COUNT_FIGURES.items() if artefact in name)
+    yield from ((name, draw(book)) for name, draw in RUN_FIGURES.get(artefact, {}).items())
+
+
+def write(book: Reproduction, out: Path, tell: Tell = log.info) -> None:
+    """Write the tables as Markdown, CSV and LaTeX, and the figures as PNG and SVG; `tell` is told of long work."""
+    made_folder(out)
+    for artefact in book.artefacts:
+        tables = book.tables([artefact])
+        noted = [replace(table, note=f"{table.note} {book.study.says}".strip()) for table in tables]
+        for ending, render in WRITERS.items() if noted else ():
+            (out / f"{artefact.name}.{ending}").write_text(render(*noted))
+        style.save_all(figures(artefact.name, book), out)
+        if artefact.name == "samples":
+            tell("drawing samples of the generator; on a CPU this takes minutes")
+            save_samples("digits" if book.study.profile.dataset else "cifar10", out / "samples.png")
+
+
+def save_samples(dataset: str, path: Path) -> None:
+    """Draw the first client's first images of every class by the dataset's diffusion model, without a selection."""
+    first = fedeas.partition({"data": {"dataset": dataset}, "partition": {"scheme": "iid"}}, images=False).counts
+    made = fedeas.generate(Allocation([[10] * first.num_classes]), "diffusion", dataset=dataset)
+    figure, (_, *shape) = style.new_figure(8, 8), made.images.shape
+    grid = figure.subplots(first.num_classes, 10, squeeze=False)
+    for axes, image in zip(grid.flat, made.images, strict=True):
+        axes.imshow(image.reshape(shape).transpose(1, 2, 0), "gray")
+        axes.set(xticks=[], yticks=[])
+    for axes, name in zip(grid[:, 0], made.classes, strict=True):
+        axes.set_ylabel(name, rotation=0, ha="right", va="center")
+    figure.savefig(path, dpi=style.DPI)
+
+
+def _bar(name: str, entry: Entry | None) -> Bar:
+    ours, paper = (None, None) if entry is None else (entry.ours, entry.paper)
+    mean, spread = (ours.mean, ours.spread) if ours else (None, None)
+    return Bar(name, mean, spread, None if paper is None else float(paper))
+
+
+def _line(name: str, cell: Cell | None, results: Results) -> Line:
+    """A method's curves, of the runs that can be read; some were packed without their rounds."""
+    if cell is None:
+        return Line(name, [])
+    (config,) = cell.configs
+    curves = list[dict[int, float]]()
+    for run in results.seeds(config).values():
+        records = list[dict[str, Any]]()
+        try:
+            records = run.rounds() if run.has_rounds else []
+        except InputError as error:
+            log.warning("left out of the figures: %s", error)
+        tested = (record for record in records if record.get("accuracy") is not None)
+        curves += [{int(each["round"]): float(each["accuracy"]) for each in tested}] if records else []
+    return Line(name, curves, None if cell.paper is None else int(cell.paper))

@@ -1,7 +1,5 @@
 """What all figures share: style, colours, looks of methods, places of names, and the note for missing runs."""
 
-from __future__ import annotations
-
 import textwrap
 from collections.abc import Callable, Iterable, Sequence
 from functools import wraps
@@ -21,10 +19,9 @@ from reproduction.tables import NOT_RUN
 ORANGE, SKY, GREEN, BLUE = "#e69f00", "#56b4e9", "#009e73", "#0072b2"
 VERMILLION, PURPLE, GREY = "#d55e00", "#cc79a7", "#7f7f7f"
 INK, PALE = "#222222", "#d9d9d9"
-USUAL = {
+USUAL = {  # the colours that belong to a policy in all figures; the library's figures use the same
     "no-generation": GREY, "full-balance": VERMILLION, "uniform": ORANGE, "missing-only": GREEN, "fedeas": BLUE,
 }  # fmt: skip
-"""The colours that belong to a policy in all figures; the library's figures use the same."""
 SPARE = (PURPLE, SKY, INK)
 DPI = 160
 FORMATS = ("png", "svg")

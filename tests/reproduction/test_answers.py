@@ -25,7 +25,7 @@ from reproduction.answers import (
     mean_of_experiments,
     overall,
 )
-from reproduction.findings import Compared, Findings
+from reproduction.findings import Compared, Findings, findings_in
 from reproduction.methods import FEDAVG, FEDEAS
 from reproduction.published import setting
 from reproduction.results import Results
@@ -228,7 +228,7 @@ def cifar_findings(place, methods):
     for config in (chosen.config(setting(place), method) for method in methods):
         for run in with_seeds(config, 1):
             results.add(RecordedRun.of(run, accuracy=0.5, final=0.5, steps=100, window=[181, 200]))
-    return Findings.of(chosen, results, setting(place))
+    return findings_in(chosen, setting(place), results)
 
 
 @pytest.mark.parametrize("place", ["c10-k100-a0.1", "c10-k20-a0.1"])
@@ -251,6 +251,6 @@ def test_an_experiment_is_shown_with_its_first_paired_comparison(place):
 )
 def test_an_experiment_names_its_network_and_its_images(profile, model, held_out):
     chosen = study(profile, "clean")
-    setup = Findings.of(chosen, Results([]), chosen.beyond[0]).setup
+    setup = findings_in(chosen, chosen.beyond[0], Results([])).setup
     assert model in setup
     assert ("real" in setup) == held_out

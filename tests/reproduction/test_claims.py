@@ -43,14 +43,14 @@ def test_every_disagreement_is_explained_and_the_list_is_complete(claims):
 
 def test_every_fact_of_the_data_files_is_checked(claims):
     said = {claim.says for claim in claims}
-    assert {fact.says for fact in (*published().facts, *recorded().facts)} <= said
+    assert {fact.says for fact in (*published().fact, *recorded().fact)} <= said
 
 
 def test_only_recorded_facts_and_draws_are_marked_as_not_printed(claims):
     draws = sum(each <= QUICK_DRAWS for each in recorded().draws)
     unprinted = [claim.says for claim in claims if not claim.is_printed]
-    assert unprinted[: len(recorded().facts)] == [fact.says for fact in recorded().facts]
-    assert len(unprinted) == len(recorded().facts) + draws
+    assert unprinted[: len(recorded().fact)] == [fact.says for fact in recorded().fact]
+    assert len(unprinted) == len(recorded().fact) + draws
 
 
 def test_eq_gen_as_printed_gives_the_recorded_totals():

@@ -16,13 +16,7 @@ from reproduction.answers import advice_markdown, answers_markdown, contrasts_ma
 from reproduction.artefacts import artefacts
 from reproduction.beyond import ASIDE, EVERYWHERE, LARGEST, comparisons_in
 from reproduction.costs import economies_markdown
-from reproduction.findings import (
-    Findings,
-    clauses,
-    conclusions,
-    findings_markdown,
-    findings_of,
-)
+from reproduction.findings import clauses, conclusions, findings_in, findings_markdown, findings_of
 from reproduction.results import Results
 from reproduction.studies import study, with_seeds
 
@@ -112,7 +106,7 @@ def of_runs(configs, chosen, where):
         level = 0.5 + 0.01 * (len(config.policy) % 7) + 0.01 * (len(config.generator) % 5)
         for run in with_seeds(config, chosen.profile.planned_seeds):
             results.add(packed_run(run, level + 0.001 * (run.seed % 3) * (1 + len(config.policy) % 4)))
-    return Findings.of(chosen, results, where)
+    return findings_in(chosen, where, results)
 
 
 def test_an_experiment_is_finished_when_all_comparisons_have_their_seeds():

@@ -6,8 +6,7 @@ import pytest
 from pictures import svg_of, texts
 
 from fedeas.runs.comparison import Measured
-from reproduction.figures.gallery import overview
-from reproduction.figures.runs import Spot, overview_figure
+from reproduction.figures.runs import Spot, overview, overview_figure
 from reproduction.methods import FEDEAS
 from reproduction.published import EXAMPLE, published, setting
 from reproduction.results import Results

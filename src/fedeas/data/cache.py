@@ -29,7 +29,6 @@ from fedeas.core.digests import json_digest
 from fedeas.core.errors import InputError, extra_for
 from fedeas.core.files import cache_folder, remove_leftovers, temporary
 from fedeas.core.records import read_record, reason_of, write_record
-from fedeas.data.checks import count_repeated
 from fedeas.data.dataset import Dataset, count_repeated, notes_on_repeated
 
 if TYPE_CHECKING:

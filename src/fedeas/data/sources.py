@@ -25,7 +25,6 @@ from fedeas.core.files import PathLike
 from fedeas.core.own_code import PREFIX, failed, find_callable
 from fedeas.core.spec import read_call
 from fedeas.core.weight_files import explained
-from fedeas.data.checks import checked_classes, numbers_upto
 from fedeas.data.dataset import MIDDLE, Dataset, checked_classes, numbers_upto, share_of
 from fedeas.data.folders import FolderSource
 from fedeas.data.names import HUB_REPOSITORIES, NAMES, checked_name
