@@ -10,19 +10,16 @@ from fedeas import FedEAS
 from fedeas.config import RunConfig
 from reproduction import results as measures
 from reproduction.beyond import sheets_in
+from reproduction.federated import federated_sheets
 from reproduction.methods import (
     ABLATION,
     FEDAVG,
     FEDEAS,
     FULL_BALANCE,
-    GENERATOR_SEEDS,
     METHODS,
-    MISSING_ONLY,
     POLICIES,
-    RECIPES,
     UNIFORM,
     Method,
-    by_clients,
     with_total,
 )
 from reproduction.published import EXAMPLE, Setting, published, setting
@@ -288,40 +285,6 @@ def pool_sheet(study: Study) -> Sheet:
     columns = ("images placed", "distinct images", study.level, "minus FedEAS with such images", "pool minus own")
     note = "Only distinct images are generated; one of a pool is placed at several clients."
     return Sheet(study.heading("One pool for all clients", where), columns, rows, note=note, by_method=True)
-
-
-def federated_sheets(study: Study) -> list[Sheet]:
-    """Beyond the paper: a generator that the run's clients train, beside one trained on their pooled images."""
-    return [federated_sheet(study, setting(name)) for name in (HEADLINE, EXAMPLE)]
-
-
-def federated_sheet(study: Study, where: Setting) -> Sheet:
-    """Policies with both generators, and what the training of the federated one costs a client."""
-    participants, *_, last = round(where.clients * where.participation), *RECIPES
-    base = study.config(where, FEDAVG)
-    nothing, rows = (None,) * 3, Rows()
-    rows[FEDAVG.title] = (_accuracy(base, None), *nothing, Cell((base,), measures.megabytes, decimals=0), *nothing[1:])
-    for method in (UNIFORM, MISSING_ONLY, FEDEAS):
-        pooled = study.config(where, method)
-        rows[f"{method.title}, pooled"] = (_accuracy(pooled, None), minus(pooled, base), *nothing, *nothing[1:])
-        recipes = [(name, seed) for name in RECIPES for seed in range(GENERATOR_SEEDS)]
-        for name, seed in recipes if method is FEDEAS else [(last, 0)]:
-            own = study.config(where, by_clients(method, participants, name, seed))
-            rows[f"{method.title}, federated: {name}, training {seed}"] = (
-                _accuracy(own, None),
-                minus(own, base),
-                minus(own, pooled),
-                Cell((own, base, pooled), measures.gain_recovered, decimals=1),
-                Cell((own,), measures.megabytes, decimals=0),
-                Cell((own,), measures.generator_megabytes, decimals=0),
-                Cell((own,), measures.generator_seconds, decimals=0),
-            )
-    columns = (study.level, "minus FedAvg, points", "minus pooled, points", "of the pooled gain, %")
-    columns = (*columns, "MB a client, run", "MB a client, generator", "s of its training")
-    note = "MB: all tensors that a client receives and sends, on average. Trainings differ in the generator's seed. "
-    note += "Seconds are those of a GPU that other runs used at the same time."
-    title = study.heading("Generators that clients train", where)
-    return Sheet(title, columns, rows, note=note, by_method=True)
 
 
 def _by_both(study: Study, where: Setting, source: Method) -> dict[str, RunConfig]:

@@ -18,6 +18,7 @@ from reproduction.answers import advice_markdown, answers_markdown, contrasts_ma
 from reproduction.artefacts import ARTEFACTS, EXPERIMENTS, artefacts
 from reproduction.claims import Status, claims_markdown, count_claims
 from reproduction.costs import economies_markdown, speeds
+from reproduction.federated import federated_markdown
 from reproduction.findings import all_findings, findings_markdown, findings_of
 from reproduction.ledger import View, headline, ledger_markdown
 from reproduction.reproduction import RESULTS, RUNS, STATEFUL, Places, Reproduction, made_folder
@@ -29,6 +30,10 @@ from reproduction.tried import tried_markdown
 
 PAGES: dict[str, tuple[str, Callable[[Results, Study], str]]] = {  # texts from finished runs
     "summary": ("the main result in short: policies at equal budget", lambda runs, _: headline(View("clean", runs))),
+    "own-generator": (
+        "the main result with a generator that the clients train, in short",
+        lambda runs, _: federated_markdown(runs),
+    ),
     "ledger": ("where our results agree with the paper, and where they do not", lambda runs, _: ledger_markdown(runs)),
     "findings": (
         "every method of beyond against FedEAS, under one profile and protocol",

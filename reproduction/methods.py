@@ -82,17 +82,6 @@ METHODS = {
 }  # fmt: skip
 """The rows of the main table, by name."""
 
-RECIPES = {"70 rounds of 20 updates": "rounds=70, steps=20"}
-"""Recipes with which a run's clients trained a generator, in the order in which they were tried."""
-GENERATOR_SEEDS = 3
-
-
-def by_clients(method: Method, participants: int, recipe: str, seed: int = 0) -> Method:
-    """The method with a generator that the run's clients train, as many in a round as train the classifier."""
-    settings = f"of={method.generator}, start=cifar100, clients={participants}, {RECIPES[recipe]}, seed={seed}"
-    return replace(method, generator=f"federated({settings})")
-
-
 GREEDY = Method("Greedy", policy=with_total("greedy"))
 OPTIMAL = Method("Optimal", policy=with_total("optimal"))
 POLICIES = (FEDAVG, UNIFORM, MISSING_ONLY, FEDEAS, GREEDY, OPTIMAL)
