@@ -96,8 +96,9 @@ class FolderSource:
                 example = found[0].relative_to(base).as_posix()
                 notes.append(f"{base}: {len(found):,} images such as {example} are not used; {why}")
         owners = None if clients is None else _places(map(_client_of, train), clients)
-        own = {"clients": clients, "owners": owners, "sample_names": names, "test_names": test_names}
-        return replace(data, notes=(*notes, *data.notes), **own)
+        return replace(
+            data, clients=clients, owners=owners, sample_names=names, test_names=test_names, notes=(*notes, *data.notes)
+        )
 
     def part(self, part: Part) -> Dataset:
         """One part alone, in the place of the training part; a folder without parts is one part."""
@@ -108,7 +109,7 @@ class FolderSource:
             remedy = f"add it, or put the class folders into {base}"
             raise InputError(f"{base}: holds {other} and no folder {part}; {remedy}")
         tree = _Tree(base, found, images).with_images()
-        labels, nothing = (_places(map(_class_of, part), tree.classes) for part in (tree.files, ()))
+        labels, nothing = (_places(map(_class_of, files), tree.classes) for files in (tree.files, ()))
         encoded = Encoded(ImageFiles(tree.files), labels, ImageFiles(()), nothing, tree.classes)
         identity = json.dumps([str(base.resolve()), tree.classes, "one part"])
         return load_decoded(self.name, fingerprint(identity, base, tree.files), lambda: encoded)

@@ -57,8 +57,8 @@ class NpzSource:
         is_test = _set_aside(path, arrays["images"], labels)
         note = f"no test part: {is_test.sum():,} of {len(labels):,} images are for testing"
         rows, test_rows = (tuple(map(str, np.flatnonzero(part).tolist())) for part in (~is_test, is_test))
-        parts = ((frozen(images[part]), frozen(labels[part])) for part in (~is_test, is_test))
-        found = _dataset(self.name, path, *parts, classes)
+        train, test = ((frozen(images[part]), frozen(labels[part])) for part in (~is_test, is_test))
+        found = _dataset(self.name, path, train, test, classes)
         return replace(found, notes=(note, *found.notes), sample_names=rows, test_names=test_rows)
 
     def part(self, part: Part) -> Dataset:

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -45,18 +46,18 @@ class ParquetColumn:
         before = 0  # images in earlier files
         for path in self.paths:
             with _reading(path):
-                file, row = pq.ParquetFile(path), before
-                for group in range(file.num_row_groups):
-                    end = row + file.metadata.row_group(group).num_rows
-                    if start < end and row < stop:
-                        for batch in file.iter_batches(BATCH_ROWS, row_groups=[group], columns=[self.column]):
-                            blobs = batch.column(self.column).field("bytes").to_pylist()
-                            for number, data in enumerate(blobs, row):
-                                if start <= number < stop:
-                                    yield f"{path}: row {number - before + 1:,}", data or b""
-                            row += len(blobs)
-                    row = end
-                before = row
+                file = pq.ParquetFile(path)
+                sizes = (file.metadata.row_group(group).num_rows for group in range(file.num_row_groups))
+                ends = np.cumsum([before, *sizes]).tolist()
+                groups = [group for group, (first, end) in enumerate(pairwise(ends)) if first < stop and start < end]
+                if groups:
+                    row = ends[groups[0]]
+                    for batch in file.iter_batches(BATCH_ROWS, row_groups=groups, columns=[self.column]):
+                        for data in batch.column(self.column).field("bytes").to_pylist():
+                            if start <= row < stop:
+                                yield f"{path}: row {row - before + 1:,}", data or b""
+                            row += 1
+                before = ends[-1]
 
 
 @contextmanager

@@ -190,7 +190,9 @@ def paper_replay(dataset: str | ArrayLike, clients: int, alpha: float, seed: int
     data, stream = _Labelled(labels, clients), np.random.RandomState(seed)
     members, alphas = data.members, np.full(clients, alpha)
     ends = np.empty((len(members), clients), dtype=np.int64)  # where each client's part of a class ends
-    for draws in range(1, MAX_DRAWS + 1):
+    draws = 0
+    while draws < MAX_DRAWS:
+        draws += 1
         for part, its in zip(members, ends, strict=True):
             stream.shuffle(part)
             its[:] = np.cumsum(stream.dirichlet(alphas)) * part.size

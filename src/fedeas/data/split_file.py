@@ -29,25 +29,23 @@ def read_split(path: str, dataset: Dataset) -> tuple[Partition, Notes]:
     in a folder are their paths below it; those of a file without a test part are the numbers of its rows. Samples that
     the table does not name go to no client.
     """
-    split, notes = _saved(path, dataset) if format_of(path, *FORMATS) == ".npz" else _table(path, dataset)
+    if format_of(path, *FORMATS) == ".npz":
+        notes: Notes = ()
+        saved = Partition.load(path)
+        if not np.array_equal(saved.labels, dataset.labels):
+            made = f"made for {saved.labels.size:,} other samples; {dataset.name} gives clients {dataset.labels.size:,}"
+            raise InputError(f"{path}: {made}; make it again with `fedeas partition {dataset.name} --out {path}`")
+        held = np.concatenate(saved.indices)
+        if np.unique(held).size < held.size:
+            raise InputError(f"{path}: some sample is with two clients; give each to one")
+        split = replace(saved, recipe={**saved.recipe, "file": path})
+    else:
+        split, notes = _table(path, dataset)
     empty = next((number for number, part in enumerate(split.indices) if not part.size), None)
     if empty is not None:
         name = str(empty) if split.clients is None else split.clients[empty]
         raise InputError(f"{path}: client {name!r} has no training sample; give it some or remove it")
     return split, notes
-
-
-def _saved(path: str, dataset: Dataset) -> tuple[Partition, Notes]:
-    split = Partition.load(path)
-    if not np.array_equal(split.labels, dataset.labels):
-        raise InputError(
-            f"{path}: made for {split.labels.size:,} other samples; {dataset.name} gives clients "
-            f"{dataset.labels.size:,}; make it again with `fedeas partition {dataset.name} --out {path}`"
-        )
-    held = np.concatenate(split.indices)
-    if np.unique(held).size < held.size:
-        raise InputError(f"{path}: some sample is with two clients; give each to one")
-    return replace(split, recipe={**split.recipe, "file": path}), ()
 
 
 def _table(path: str, dataset: Dataset) -> tuple[Partition, Notes]:

@@ -46,8 +46,8 @@ from fedeas.federation.parts import new_model, own_code_of
 from fedeas.federation.split import FederatedData, split_data
 from fedeas.federation.worker import Worker
 from fedeas.flower.node_settings import NodeSettings, TellableError
-from fedeas.flower.privacy import PrivacyLedger, check_fits, protect, with_noise
-from fedeas.flower.revealed_counts import Disclosures, Share, numbers_of, own_row
+from fedeas.flower.privacy import Disclosures, PrivacyLedger, check_fits, protect, with_noise
+from fedeas.flower.revealed_counts import Share, numbers_of, own_row
 from fedeas.flower.wire import About
 from fedeas.generators.base import plan_addresses
 from fedeas.generators.diffusion.presets import Preset, preset_from

@@ -1,4 +1,4 @@
-"""Differential privacy for the updates of one client, switched on by the owner of its node.
+"""What a node notes of its answers, and differential privacy for its updates, switched on by the owner.
 
 A client's update, the change of the model in a round, is scaled down to a norm of at most C (`clip`), and Gaussian
 noise with deviation z C (`noise` times `clip`) is added to each of its numbers before it leaves the node. Two updates
@@ -8,6 +8,7 @@ accountant of opacus composes all answers of this node, over all its runs, to an
 
 from __future__ import annotations
 
+import json
 import math
 import warnings
 from collections import Counter
@@ -16,6 +17,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -59,8 +61,7 @@ def protect(arrays: Mapping[str, Tensor], sent: Arrays, privacy: Privacy) -> Arr
     """
     if not arrays.keys() <= sent.keys() or any(not name.startswith(MODEL) for name in arrays):
         raise TellableError(MORE)
-    floating = [name for name, tensor in arrays.items() if tensor.is_floating_point()]
-    changes = {name: (arrays[name] - sent[name]).double() for name in floating}
+    changes = {name: (to - sent[name]).double() for name, to in arrays.items() if to.is_floating_point()}
     norm = math.sqrt(sum(float(change.square().sum()) for change in changes.values()))
     if not math.isfinite(norm):
         log.warning("the norm of the update is not finite, so that it cannot be clipped; noise alone is sent")
@@ -94,8 +95,7 @@ class PrivacyLedger(Journal):
         """Note an answer before it is given, unless it is beyond the limit; return the epsilon of all so far."""
         with locked(self.path.with_suffix(".lock")):  # another node with this state folder may answer, too
             epsilon = self._checked_epsilon(privacy)
-            now = datetime.now(UTC).isoformat(timespec="seconds")
-            answer = {"time": now, "run": run, "round": round, "clip": privacy.clip, "noise": privacy.noise}
+            answer = {"time": _now(), "run": run, "round": round, "clip": privacy.clip, "noise": privacy.noise}
             self.add({**answer, "delta": privacy.delta, "epsilon": epsilon})
         log.info("round %d: epsilon of all answers so far %.3g, delta %g", round + 1, epsilon, privacy.delta)
         return epsilon
@@ -113,6 +113,37 @@ class PrivacyLedger(Journal):
         noises = Counter(float(line["noise"]) for line in self.read())
         noises[privacy.noise] += more
         return epsilon_of(noises, privacy.delta)
+
+
+class Disclosures(Journal):
+    """A node's own record of what it told servers about its label counts: one file for each client, a line an answer.
+
+    The total of a plan is a number about the counts behind it, and totals under many chosen policies give the counts
+    away. A node therefore answers once for each run, and notes each answer in a file of its owner.
+    """
+
+    def __init__(self, folder: Path, client: int) -> None:
+        super().__init__(folder / f"disclosures-{client}.jsonl", "move it away to begin a new one")
+
+    def check(self, run: str, kind: str, asked: Mapping[str, Any]) -> None:
+        """Refuse to answer if the node has answered for this run before, and the question is another one now."""
+        answered = [line["asked"] for line in self.read() if (line["run"], line["kind"]) == (run, kind)]
+        if any(former != json.dumps(asked, sort_keys=True) for former in answered):
+            raise TellableError(
+                "its node has answered another question for this run before; its owner can remove that line of "
+                f"{self.path.name}, or start a run of another name"
+            )
+
+    def note(self, run: str, kind: str, asked: Mapping[str, Any], policy: str, told: dict[str, int]) -> None:
+        """Note an answer before it is given, unless the same one stands there."""
+        known, question = self.read(), json.dumps(asked, sort_keys=True)
+        answer = {"run": run, "kind": kind, "asked": question, "policy": policy, "told": told}
+        if any(answer.items() <= line.items() for line in known):
+            return
+        self.add({"time": _now(), **answer})
+        policies = {line["policy"] for line in known} | {policy}
+        words = "told the server %s under %s; answers so far: %d, under %d policies; see %s"
+        log.info(words, answer["told"], policy, len(known) + 1, len(policies), self.path)
 
 
 def with_noise(algorithm: GaussianSums, privacy: Privacy, ledger: PrivacyLedger, run: str) -> GaussianSums:
@@ -155,3 +186,7 @@ def _opacus() -> Iterator[None]:
         # At the ends of the orders epsilon could be smaller, but it is not wrong.
         warnings.simplefilter("ignore", UserWarning)
         yield
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")

@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from fedeas.core.arrays import IntArray
 from fedeas.core.errors import PolicyError
-from fedeas.core.log import log
-from fedeas.core.records import Journal
-from fedeas.flower.node_settings import TellableError
 from fedeas.planning.counts import LabelCounts
 from fedeas.planning.policies.base import Policy, Spread, spread_evenly
 
@@ -74,34 +67,3 @@ def _spread(policy: Policy) -> Spread:
     if not isinstance(policy, Spread):
         raise PolicyError(f"{policy.spec} cannot be computed from a few numbers of each client")
     return policy
-
-
-class Disclosures(Journal):
-    """A node's own record of what it told servers about its label counts: one file for each client, a line an answer.
-
-    The total of a plan is a number about the counts behind it, and totals under many chosen policies give the counts
-    away. A node therefore answers once for each run, and notes each answer in a file of its owner.
-    """
-
-    def __init__(self, folder: Path, client: int) -> None:
-        super().__init__(folder / f"disclosures-{client}.jsonl", "move it away to begin a new one")
-
-    def check(self, run: str, kind: str, asked: Mapping[str, Any]) -> None:
-        """Refuse to answer if the node has answered for this run before, and the question is another one now."""
-        answered = [line["asked"] for line in self.read() if (line["run"], line["kind"]) == (run, kind)]
-        if any(former != json.dumps(asked, sort_keys=True) for former in answered):
-            raise TellableError(
-                "its node has answered another question for this run before; its owner can remove that line of "
-                f"{self.path.name}, or start a run of another name"
-            )
-
-    def note(self, run: str, kind: str, asked: Mapping[str, Any], policy: str, told: dict[str, int]) -> None:
-        """Note an answer before it is given, unless the same one stands there."""
-        known, question = self.read(), json.dumps(asked, sort_keys=True)
-        answer = {"run": run, "kind": kind, "asked": question, "policy": policy, "told": told}
-        if any(answer.items() <= line.items() for line in known):
-            return
-        self.add({"time": datetime.now(UTC).isoformat(timespec="seconds"), **answer})
-        policies = {line["policy"] for line in known} | {policy}
-        words = "told the server %s under %s; answers so far: %d, under %d policies; see %s"
-        log.info(words, answer["told"], policy, len(known) + 1, len(policies), self.path)
