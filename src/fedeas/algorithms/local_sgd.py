@@ -70,7 +70,6 @@ class Batch:
         return values.sum() if self.shares is None else values.flatten(1).sum(dim=1)
 
 
-
 def cross_entropy(model: nn.Module, batch: Batch, shared: Arrays) -> Tensor:
     """The loss of plain training."""
     return batch.cross_entropy(model(batch.images))
