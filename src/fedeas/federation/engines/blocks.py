@@ -73,18 +73,20 @@ class Block:
 
     def read(self, places: Places) -> Arrays:
         """The tensors at these places, without a copy."""
-        found = {}
-        for name, place in places.items():
-            (dtype, shape, start), count = place, math.prod(place.shape)
-            if count and place not in self.tensors:
-                if self.map is None or start + count * dtype.itemsize > len(self.map):
-                    self.map = mmap.mmap(self.descriptor, 0)  # the whole file; earlier tensors keep the earlier map
-                if len(self.tensors) >= MOST_TENSORS:
-                    self.tensors.clear()
-                flat = torch.frombuffer(self.map, dtype=dtype, count=count, offset=start)
-                self.tensors[place] = flat.view(shape)
-            found[name] = self.tensors[place] if count else torch.empty(shape, dtype=dtype)
-        return found
+        return {name: self._tensor(place) for name, place in places.items()}
+
+    def _tensor(self, place: Place) -> Tensor:
+        if place in self.tensors:
+            return self.tensors[place]
+        (dtype, shape, start), count = place, math.prod(place.shape)
+        if count == 0:
+            return torch.empty(shape, dtype=dtype)
+        if self.map is None or start + count * dtype.itemsize > len(self.map):
+            self.map = mmap.mmap(self.descriptor, 0)  # the whole file; earlier tensors keep the earlier map
+        if len(self.tensors) >= MOST_TENSORS:
+            self.tensors.clear()
+        self.tensors[place] = torch.frombuffer(self.map, dtype=dtype, count=count, offset=start).view(shape)
+        return self.tensors[place]
 
     def __del__(self) -> None:
         os.close(self.descriptor)
