@@ -25,6 +25,4 @@ def run_with_absences(folder, overrides, away):
             return engine
 
     bank = folder / ".bank"
-    return execute(
-        load_config(None, overrides), RunStore(folder), make_clients=lambda parts: WithAbsences(parts, bank)
-    )
+    return execute(load_config(None, overrides), RunStore(folder), make_clients=lambda parts: WithAbsences(parts, bank))

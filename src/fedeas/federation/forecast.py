@@ -46,9 +46,7 @@ def forecast(parts: Parts, allocation: Allocation, rounds: int) -> Forecast:
         loss.backward()  # type: ignore[no-untyped-call]
         optimiser.step()
 
-    processes, threads = (
-        divided_cores(config.engine, config.participants) if on_cpu else (1, torch.get_num_threads())
-    )
+    processes, threads = divided_cores(config.engine, config.participants) if on_cpu else (1, torch.get_num_threads())
     with torch_threads(threads):
         of_a_step = seconds_of(step, parts.device) * size / len(labels)
     steps = steps_of_a_round(config, data.counts.sizes + allocation.per_client)
