@@ -36,7 +36,7 @@ ALLOWED = {
     "scipy": {"generators.quality.membership", "runs.comparison"},
     "sklearn": {"data.sources"},
     "huggingface_hub": {"core.weight_files", "data.sources"},
-    "pydantic": {"config"},
+    "pydantic": {"config", "runs.store"},
     "typer": {"cli"},
     "rich": {"cli"},
     "streamlit": {"cli.planner", "views.web"},

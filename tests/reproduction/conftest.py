@@ -31,8 +31,9 @@ def finished(tmp_path):
         run = RunStore(tmp_path).open(config)
         total = parse_policy(config.policy).allocate(example_counts()).total
         usual = {"accuracy": 0.5, "window": [181, 200], "final": 0.55, "peak": 0.6, "steps": 1200, "samples": None}
-        usual |= {"total": total, "rounds_to_threshold": None, "gamma_hat": None, "images": None}
-        run.write_json("summary.json", {**usual, "imbalance_removed": 0.0, "seconds": {"total": 60.0}, **summary})
+        usual |= {"total": total, "generated": total, "rounds_to_threshold": None, "gamma_hat": None, "images": None}
+        seconds = {"generate": 0.0, "train": 60.0, "total": 60.0, **summary.pop("seconds", {})}
+        run.write_json("summary.json", {**usual, "imbalance_removed": 0.0, **summary, "seconds": seconds})
         return run
 
     return make

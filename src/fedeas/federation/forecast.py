@@ -13,6 +13,7 @@ from fedeas.algorithms.sgd import Descent
 from fedeas.config.run import RunConfig
 from fedeas.core.arrays import IntArray
 from fedeas.core.devices import seconds_of, torch_threads
+from fedeas.federation.engines.processes import divided_cores
 from fedeas.federation.parts import Parts
 from fedeas.planning.counts import Allocation
 
@@ -30,18 +31,26 @@ class Forecast(NamedTuple):
 def forecast(parts: Parts, allocation: Allocation, rounds: int) -> Forecast:
     """The time for this many rounds: the clients' steps, divided among the cores, at the pace of plain SGD.
 
-    On a GPU, it is the time of one client after the other, an upper bound.
+    On a GPU, it is the time of one client after the other, an upper bound. The model of the run and all random streams
+    stay as they are.
     """
-    config = parts.config
-    steps = steps_of_a_round(config, parts.data.counts.sizes + allocation.per_client)
-    if parts.device.type != "cpu":
-        return Forecast(rounds * steps * _step_seconds(parts), rounds, allocation.total, is_bound=True)
-    cores = torch.get_num_threads()
-    at_once = min(cores, config.participants)
-    processes = 1 if config.engine.name == "local" else min(config.engine.processes or at_once, config.participants)
-    with torch_threads(cores // at_once):
-        seconds = rounds * steps * _step_seconds(parts) / processes
-    return Forecast(seconds, rounds, allocation.total)
+    config, data, on_cpu = parts.config, parts.data, parts.device.type == "cpu"
+    model, size = copy.deepcopy(parts.model), config.train.batch_size
+    images = parts.normalise(torch.from_numpy(np.array(data.images[:size])).to(parts.device))
+    labels = torch.from_numpy(np.array(data.labels[:size])).to(parts.device)
+    optimiser = Descent(model, config.train, 0.0)
+
+    def step() -> None:
+        loss = functional.cross_entropy(model(images), labels)
+        optimiser.expect(loss, corrected=False)
+        loss.backward()  # type: ignore[no-untyped-call]
+        optimiser.step()
+
+    processes, threads = divided_cores(config.engine, config.participants) if on_cpu else (1, torch.get_num_threads())
+    with torch_threads(threads):
+        of_a_step = seconds_of(step, parts.device) * size / len(labels)
+    steps = steps_of_a_round(config, data.counts.sizes + allocation.per_client)
+    return Forecast(rounds * steps * of_a_step / processes, rounds, allocation.total, is_bound=not on_cpu)
 
 
 def steps_of_a_round(config: RunConfig, samples: IntArray) -> float:
@@ -50,19 +59,3 @@ def steps_of_a_round(config: RunConfig, samples: IntArray) -> float:
         return float(config.participants * config.train.steps)
     steps = config.train.epochs * np.ceil(samples / config.train.batch_size)
     return config.participants * float(steps.mean())
-
-
-def _step_seconds(parts: Parts) -> float:
-    """Seconds of a step of SGD on a whole batch; the model of the run and all random streams stay as they are."""
-    model, size = copy.deepcopy(parts.model), parts.config.train.batch_size
-    images = parts.normalise(torch.from_numpy(np.array(parts.data.images[:size])).to(parts.device))
-    labels = torch.from_numpy(np.array(parts.data.labels[:size])).to(parts.device)
-    optimiser = Descent(model, parts.config.train, 0.0)
-
-    def step() -> None:
-        loss = functional.cross_entropy(model(images), labels)
-        optimiser.expect(loss, corrected=False)
-        loss.backward()  # type: ignore[no-untyped-call]
-        optimiser.step()
-
-    return seconds_of(step, parts.device) * size / len(labels)

@@ -128,7 +128,7 @@ class GeneratorStage:
             digest = data_digest(np.asarray(data.images), data.labels)
             seen = {"protocol": config.data.protocol, "dataset": config.data.dataset, "data": digest}
         if isinstance(algorithm, GaussianSums):
-            algorithm.result(server).save(file, Seen.under(**seen))
+            algorithm.result(server).save(file, Seen.under(seen["protocol"], seen["dataset"], seen["data"]))
             return
         about = {
             **seen,

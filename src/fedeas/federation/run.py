@@ -171,7 +171,7 @@ def _summary(run: Run, measured: Record) -> Record:
         "rounds": len(rounds),
         **summarise(rounds, config.rounds.threshold),
         **measured,
-        **({"bytes": bytes_of(rounds, config.partition.clients)} if "bytes" in rounds[0] else {}),
+        "bytes": bytes_of(rounds, config.partition.clients),
         "seconds": {**seconds, "total": sum(seconds.values())},
     }
 

@@ -126,10 +126,9 @@ class Worker:
 
 @contextmanager
 def random_numbers_of(job: ClientJob) -> Iterator[None]:
-    """Take torch's global random numbers from the job's own stream; afterwards their state is as before.
+    """Take torch's global random numbers, as of dropout, from the job's own stream; afterwards restore their state.
 
-    Dropout draws them, and so may a user's own code. The stream depends on (seed, round, client) alone. Nothing is
-    changed if an engine trains several clients at once: their threads share the global state.
+    Nothing is changed if an engine trains several clients at once: their threads share the global state.
     """
     if job.trainer is not None:
         yield

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from itertools import chain
 from typing import Any, TypeVar
 
 from fedeas.config.run import RunConfig
@@ -82,20 +83,20 @@ def _endings(namesakes: Sequence[Sequence[RunConfig]]) -> list[str]:
     if len(namesakes) == 1:
         return [""]
     settings = [[settings_of(config) for config in configs] for configs in namesakes]
-    keys = [key for key in differing([each for method in settings for each in method]) if defines_method(key)]
+    keys = [key for key in differing([*chain.from_iterable(settings)]) if defines_method(key)]
+    for each in chain.from_iterable(settings):
+        each |= {key: each[key][:DIGITS] for key in keys if key.startswith(DIGESTS)}
     for shown in ([key for key in keys if not key.startswith(DIGESTS)], keys):
-        endings = [_ending(method, shown) for method in settings]
+        endings = [
+            "".join(f", {key}={' and '.join(_distinct(each[key] for each in method))}" for key in shown)
+            for method in settings
+        ]
         if len({*endings}) == len(endings):
             return endings
     labels = [f", label={joined(config.label for config in configs)}" for configs in namesakes]
     full = [end + label * (endings.count(end) > 1) for end, label in zip(endings, labels, strict=True)]
     copies = [full[:place].count(end) + 1 for place, end in enumerate(full)]
     return [end + f", copy {copy}" * (copy > 1) for end, copy in zip(full, copies, strict=True)]
-
-
-def _ending(settings: Sequence[Settings], keys: Sequence[str]) -> str:
-    short = [{key: each[key][:DIGITS] if key.startswith(DIGESTS) else each[key] for key in keys} for each in settings]
-    return "".join(f", {key}={' and '.join(_distinct(each[key] for each in short))}" for key in keys)
 
 
 def named(wanted: str, labels: Mapping[str, Collection[str]]) -> str:

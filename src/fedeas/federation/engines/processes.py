@@ -24,7 +24,7 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from queue import SimpleQueue
 from threading import Thread
-from typing import Any, NamedTuple, SupportsFloat
+from typing import Any, NamedTuple
 
 import torch
 
@@ -181,7 +181,7 @@ class ProcessesEngine(LocalEngine):
         if state:
             self.states[client] = state
         generating = {"generate_seconds": self.worker.generation_seconds.pop(client, 0.0)}
-        return Reply(client, answer.weight, arrays, {**answer.metrics, **generating})
+        return replace(answer.reply, arrays=arrays, metrics={**answer.reply.metrics, **generating})
 
     def _start_process(self) -> Child:
         """Start a process; all processes read the worker from shared memory."""
@@ -217,8 +217,8 @@ class Job(NamedTuple):
 class Answer(NamedTuple):
     """The result of a job, as sent back by a worker process."""
 
-    weight: int
-    metrics: Mapping[str, SupportsFloat]
+    reply: Reply
+    """Without its tensors."""
     arrays: Places
     state: Places
 
@@ -292,7 +292,7 @@ def answer_to(job: Job, worker: Worker, broadcast: Arrays, own: Block) -> Answer
     try:
         reply, state = worker.run(Task.TRAIN, job.client, job.round, broadcast, own.read(job.state))
         assert reply is not None  # training always has a reply
-        return Answer(reply.weight, reply.metrics, own.write(reply.arrays, job.answer_at), own.append(state))
+        return Answer(replace(reply, arrays={}), own.write(reply.arrays, job.answer_at), own.append(state))
     except Exception as error:
         if not isinstance(error, FedEASError):
             error.add_note(traceback.format_exc())  # a pickled error has no traceback
