@@ -86,7 +86,10 @@ def write_tensors(
 def read_tensors(
     path: PathLike, framework: Framework = "torch", device: str = "cpu"
 ) -> tuple[dict[str, str], dict[str, Any]]:
-    """Read metadata and tensors of a file; one without a digest is accepted, and that is logged once."""
+    """Read metadata and tensors of a file.
+
+    A file that does not match its digest is refused; one without a digest is accepted, and that is logged once.
+    """
     from safetensors import SafetensorError, safe_open
 
     with _opened(path, SafetensorError) as plain:
