@@ -15,7 +15,7 @@ import numpy as np
 from fedeas.core.arrays import FloatArray, IntArray
 from fedeas.core.errors import InputError, SpecError
 from fedeas.core.own_code import PREFIX
-from fedeas.core.spec import Described, NotNegative, Positive, canonical_spec, number, read_spec, whole
+from fedeas.core.spec import Described, NotNegative, Positive, number, read_spec, whole
 
 
 @dataclass(frozen=True)
@@ -88,11 +88,6 @@ def parse_hyperparameters(text: str) -> FedAvg:
     'fedprox(mu=0.1)'
     """
     return read_spec(text, HYPERPARAMETERS, "algorithm", FedAvg)
-
-
-def algorithm_spec(text: str) -> str:
-    """The one spelling of an algorithm's spec; a user's own code is not imported, and its arguments are not checked."""
-    return canonical_spec(text, HYPERPARAMETERS, "algorithm")
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from typing import Any
 from pydantic import PrivateAttr, ValidationInfo, field_validator, model_validator
 
 from fedeas.config.generators import GENERATORS, Python, read_generator, without_places
-from fedeas.config.hyperparameters import SCAFFOLD, algorithm_spec, parse_hyperparameters
+from fedeas.config.hyperparameters import HYPERPARAMETERS, SCAFFOLD, parse_hyperparameters
 from fedeas.config.sections import (
     ContentConfig,
     DataConfig,
@@ -30,6 +30,7 @@ from fedeas.config.sections import (
 from fedeas.core.digests import json_digest
 from fedeas.core.errors import FedEASError
 from fedeas.core.own_code import PREFIX
+from fedeas.core.spec import canonical_spec
 from fedeas.data.names import is_place
 from fedeas.planning.policies import policy_spec
 
@@ -107,22 +108,7 @@ class RunConfig(Section):
 
     @property
     def fingerprint(self) -> str:
-        """A hash of everything that determines the result: equal for two configs of the same run."""
-        return json_digest([RULES, self._meaning()], sort_keys=True)
-
-    @property
-    def method(self) -> str:
-        """The fingerprint without the seed and what is drawn with it: the same for all seeds of a method."""
-        redrawn = {"partition": ""} if self.partition.redraw else {}
-        return self.model_copy(update={"seed": 0, "content": self.content.model_copy(update=redrawn)}).fingerprint
-
-    @property
-    def unpinned(self) -> RunConfig:
-        """The same config without digests. Tables use it to look runs up, because they do not load data."""
-        return self.model_copy(update={"content": ContentConfig()})
-
-    def _meaning(self) -> dict[str, Any]:
-        """Every choice in its canonical spelling, without those that do not change the result."""
+        """A hash of everything that determines the result, in one spelling: equal for two configs of the same run."""
         content, meaning = self.content, self.model_dump(exclude={"label"})
         scheme = meaning["partition"]["scheme"] = self.partition.chosen(has_clients=False)
         meaning["rounds"]["participation"] = self.participants
@@ -151,7 +137,18 @@ class RunConfig(Section):
             del meaning[section][name]
         for (section, name), value in self._removed.items():
             meaning[section] |= {name: value} if value != REMOVED[section, name] else {}
-        return meaning
+        return json_digest([RULES, meaning], sort_keys=True)
+
+    @property
+    def method(self) -> str:
+        """The fingerprint without the seed and what is drawn with it: the same for all seeds of a method."""
+        redrawn = {"partition": ""} if self.partition.redraw else {}
+        return self.model_copy(update={"seed": 0, "content": self.content.model_copy(update=redrawn)}).fingerprint
+
+    @property
+    def unpinned(self) -> RunConfig:
+        """The same config without digests. Tables use it to look runs up, because they do not load data."""
+        return self.model_copy(update={"content": ContentConfig()})
 
     @property
     def flat(self) -> dict[str, Any]:
@@ -200,7 +197,7 @@ REMOVED: dict[tuple[str, str], object] = {("train", "server_epochs"): 0}
 _SPELLING: dict[str, Callable[[str], str]] = {
     "policy": policy_spec,
     "generator": lambda text: read_generator(text, GENERATORS, Python).spec,
-    "algorithm": algorithm_spec,
+    "algorithm": lambda text: canonical_spec(text, HYPERPARAMETERS, "algorithm"),
 }
 
 

@@ -23,12 +23,7 @@ class Deadline:
 
     def __call__(self, record: dict[str, Any]) -> bool:
         """Whether another round like this one would end too late."""
-        return self.left < lasting_seconds(record)
-
-    @property
-    def left(self) -> float:
-        """Seconds until the end; below zero after it."""
-        return self.end - self.clock()
+        return self.end - self.clock() < lasting_seconds(record)
 
 
 def duration(seconds: float) -> str:

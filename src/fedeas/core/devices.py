@@ -126,7 +126,7 @@ def copy_all(targets: Iterable[Tensor], sources: Iterable[Tensor]) -> None:
     for target, source in zip(targets, sources, strict=True):
         by_type[target.dtype].append((target, source))
     for pairs in by_type.values():
-        torch._foreach_copy_(*map(list, zip(*pairs, strict=True)))
+        torch._foreach_copy_([target for target, _ in pairs], [source for _, source in pairs])
 
 
 def seconds_of(call: Callable[[], object], device: torch.device) -> float:

@@ -2,7 +2,6 @@
 
 NumPy pads short seed tuples with zeros, so that ``(seed, round)`` and ``(seed, round, 0)`` give the same numbers.
 Here the seed of a stream is a hash of its use and all its numbers, so that no two uses in a run share a stream.
-Splits over clients and trainings of generators and classifiers use NumPy's plain seeds.
 """
 
 from __future__ import annotations

@@ -13,10 +13,7 @@ class FedEASError(Exception):
 
 
 class InputError(FedEASError, ValueError):
-    """Counts, labels or a file that cannot be used.
-
-    `row` starts at 0 and is shown before the message, starting at 1. Code that reads a file in parts can shift it.
-    """
+    """Counts, labels or a file that cannot be used; `row`, counted from 0, is shown before the message, from 1 on."""
 
     def __init__(self, message: str, row: int | None = None) -> None:
         super().__init__(message)
@@ -62,10 +59,7 @@ PACKAGES = {
 
 @contextmanager
 def extra_for(use: str, extra: str | None = None) -> Iterator[None]:
-    """If a package of an extra is missing inside this block, raise an `InputError` that says what to install.
-
-    That is `extra`, which may bring others with it, or else the one of the package. An installed package that fails to
-    import says itself what is wrong.
+    """If a package is missing inside this block, raise an `InputError` that names `extra` or else the package's own.
 
     >>> with extra_for("the planner"):
     ...     raise ModuleNotFoundError(name="streamlit.web")

@@ -43,11 +43,7 @@ T = TypeVar("T")
 
 
 def installed(kind: str) -> dict[str, str]:
-    """The parts of a kind that installed packages register: plain name -> ``python:module:name``; nothing is imported.
-
-    A package registers a policy in its pyproject.toml under ``[project.entry-points."fedeas.policies"]``, for
-    example ``half-balance = "my_package.policies:HalfBalance"``.
-    """
+    """The parts of a kind that packages register: plain name -> ``python:module:name``; nothing is imported."""
     from importlib.metadata import entry_points  # takes its time, and is rarely needed
 
     found = entry_points(group=ENTRY_POINTS[kind]) if kind in ENTRY_POINTS else ()

@@ -63,19 +63,12 @@ class DatasetParts:
 
 @dataclass(frozen=True)
 class Seen:
-    """The record of training data that a file of weights keeps.
+    """The record of training data that a file of weights keeps."""
 
-    Args:
-        dataset: its name; empty if unknown.
-        parts: of the dataset, ``train`` and ``test``; empty if unknown.
-        data: a hash of images and labels.
-        start: the record of the weights that this training continued; None if it started from random weights.
-    """
-
-    dataset: str = ""
-    parts: tuple[str, ...] = ()
-    data: str | None = None
-    start: Seen | None = None
+    dataset: str = ""  # empty if unknown
+    parts: tuple[str, ...] = ()  # of the dataset, "train" and "test"; empty if unknown
+    data: str | None = None  # a hash of images and labels
+    start: Seen | None = None  # the record of the weights that this training continued; None for random weights
 
     @staticmethod
     def under(protocol: object, dataset: object, data: str | None = None, start: Seen | None = None) -> Seen:
@@ -159,10 +152,7 @@ def check_clean(place: PathLike, seen: Seen, data: DatasetParts, remedy: str) ->
 
 
 def check_start(start: PathLike, data: DatasetParts, allow_seen: bool = False) -> Answer:
-    """Whether the start of a federated generator, or an ancestor of it, has seen images of a run's dataset.
-
-    A start that has is refused, unless `allow_seen`. The summary of the run has to state the answer.
-    """
+    """Whether the start of a federated generator has seen images of a run's dataset; refused unless `allow_seen`."""
     seen = seen_by(generator_weights(start))
     answer = seen.answer(data)
     if answer is Answer.SEEN and not allow_seen:

@@ -123,12 +123,9 @@ def parsed(path: PathLike, content: bytes, remedy: str = READ_AGAIN, place: str 
         if not isinstance(record, dict):
             raise ValueError("not a JSON object")
         digest = record.pop(DIGEST, None)
-        if digest is None:
-            if any(isinstance(value, str) and value.startswith(KIND) for value in record.values()):
-                raise ValueError("the name of its digest is not right")
-            return record
-        digits = len(str(digest)) - len(KIND)
-        if digits not in (FILE_DIGITS, LINE_DIGITS) or digest != KIND + json_digest(record, sort_keys=True)[:digits]:
+        if digest is None and any(isinstance(value, str) and value.startswith(KIND) for value in record.values()):
+            raise ValueError("the name of its digest is not right")
+        if digest is not None and digest not in (_digest(record, FILE_DIGITS), _digest(record, LINE_DIGITS)):
             raise ValueError("its content does not match its digest")
         return record
     except (ValueError, TypeError, RecursionError) as error:
@@ -148,7 +145,11 @@ def read_lines(path: PathLike, lines: list[bytes], remedy: str = READ_AGAIN) -> 
 def _sealed(content: Mapping[str, Any], digits: int) -> Record:
     plain: Record = json.loads(json.dumps(content))  # as it will be read: tuples become lists, keys become text
     plain.pop(DIGEST, None)  # the digest of the file that this content came from
-    return {**plain, DIGEST: KIND + json_digest(plain, sort_keys=True)[:digits]}
+    return {**plain, DIGEST: _digest(plain, digits)}
+
+
+def _digest(record: Record, digits: int) -> str:
+    return KIND + json_digest(record, sort_keys=True)[:digits]
 
 
 class Journal:

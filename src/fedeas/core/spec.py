@@ -77,13 +77,18 @@ NotNegative = Annotated[float, number("a finite number, 0 or more", lambda value
 
 def check_fields(owner: object, error: type[FedEASError] = InputError) -> None:
     """Refuse values beyond the limits of their fields, and words that are none of a field's choices."""
-    for name, hint in _types(type(owner), with_limits=True).items():
-        limit, value = _limit_of(hint), getattr(owner, name)
-        if limit is not None and not limit.holds(value):
+    kind: Any = type(owner)
+    for name, limit in _limits(kind).items():
+        if not limit.holds(value := getattr(owner, name)):
             raise error(f"{name} must be {limit.words}, not {value!r}")
 
 
 @cache
+def _limits(kind: type) -> dict[str, Limit]:
+    found = {name: _limit_of(hint) for name, hint in _types(kind, with_limits=True).items()}
+    return {name: limit for name, limit in found.items() if limit is not None}
+
+
 def _limit_of(hint: Any) -> Limit | None:
     choices = get_args(hint)
     if get_origin(hint) is Literal:
@@ -125,7 +130,8 @@ class Described:
     @property
     def spec(self) -> str:
         """One line that `read_spec` reads: the first field, if not empty, and all that differ from their default."""
-        types = _types(type(self))
+        kind: Any = type(self)
+        types = _types(kind)
         shown = {
             field.name: _written(getattr(self, field.name), types.get(field.name))
             for position, field in enumerate(fields(self))

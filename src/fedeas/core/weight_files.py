@@ -86,41 +86,37 @@ def write_tensors(
 def read_tensors(
     path: PathLike, framework: Framework = "torch", device: str = "cpu"
 ) -> tuple[dict[str, str], dict[str, Any]]:
-    """Read the metadata of a file, and its tensors by name.
+    """Read metadata and tensors of a file.
 
-    A file that does not match its digest is refused. A file without a digest, from elsewhere or from an older version,
-    is accepted, and that is logged once.
+    A file that does not match its digest is refused; one without a digest is accepted, and that is logged once.
     """
     from safetensors import SafetensorError, safe_open
 
     with _opened(path, SafetensorError) as plain:
         about = _metadata(plain)
-        digest = about.pop(DIGEST, None)
-        if digest is None:
-            _accept_without_digest(Path(path).resolve(), about)
-        elif digest != _content_digest(plain):
+        digest, place = about.pop(DIGEST, None), Path(path).resolve()
+        if digest is None and any(text.startswith(KIND) for text in about.values()):
+            raise ValueError("the name of its digest is damaged")
+        if digest is not None and digest != _content_digest(plain):
             raise ValueError("its content does not match its digest: it is damaged")
+        if digest is None and place not in _unchecked:
+            _unchecked.add(place)
+            log.info("%s: has no digest, so damage to it would not be noticed", path)
         with safe_open(path, framework=framework, device=device) as file:
             return about, {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a mapping
-
-
-def _accept_without_digest(path: Path, about: Mapping[str, str]) -> None:
-    if any(text.startswith(KIND) for text in about.values()):
-        raise ValueError("the name of its digest is damaged")
-    if path not in _unchecked:
-        _unchecked.add(path)
-        log.info("%s: has no digest, so damage to it would not be noticed", path)
 
 
 @contextmanager
 def _opened(path: PathLike, *errors: type[Exception]) -> Iterator[BufferedReader]:
     """Open a file of tensors; what a damaged header raises becomes one line with the path."""
+    own = OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError
+    damages: tuple[type[Exception], ...] = (*own, *errors)
     try:
         with Path(path).open("rb") as file:
             yield file
     except FileNotFoundError as error:
         raise unreadable(path, error) from None
-    except (*errors, OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+    except damages as error:
         raise InputError(f"{path}: not a readable {SUFFIX} file ({reason_of(error)})") from None
 
 
@@ -178,10 +174,7 @@ def description(path: PathLike) -> dict[str, Any]:
 
 
 def weights_digest(path: PathLike) -> str:
-    """SHA-256 of names, types, shapes and bytes of all tensors, without the metadata.
-
-    A process reads a file once, unless its time or size changes.
-    """
+    """SHA-256 of names, types, shapes and bytes of all tensors; a file is read again if its time or size changes."""
     return _digest_of_file(Path(path), of_tensors=True)
 
 
@@ -209,11 +202,7 @@ def _digest_of_state(path: Path, modified: int, size: int, of_tensors: bool) -> 
 
 
 def is_name(place: PathLike) -> bool:
-    """Whether this is a name of weights and not the path of a file: no suffix and no folder.
-
-    >>> [is_name(place) for place in ("cifar10", "cifar10.safetensors", "weights/cifar10")]
-    [True, False, False]
-    """
+    """Whether this is a name of weights and not the path of a file: no suffix and no folder."""
     path = Path(place)
     return not path.suffix and len(path.parts) <= 1
 

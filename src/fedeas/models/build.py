@@ -170,8 +170,11 @@ def torchvision_weights(name: str = "resnet18") -> dict[str, Tensor]:
 
 def _load(model: Model, tensors: Mapping[str, Tensor], place: str) -> None:
     """Load the tensors, some perhaps in half precision, into the model; the error names the first that does not fit."""
-    own = model.state_dict()
-    kept = _head_of_other_classes(model, tensors)
+    own, prefix, kept = model.state_dict(), _head_name(model), set[str]()
+    weight, bias, needed = tensors.get(f"{prefix}.weight"), tensors.get(f"{prefix}.bias"), model.head.weight.shape
+    if weight is not None and bias is not None and weight.shape != needed and weight.shape[1:] == needed[1:]:
+        # A head with the same features for another number of classes is not loaded.
+        kept = {f"{prefix}.weight", f"{prefix}.bias"} if bias.shape == weight.shape[:1] else kept
     for name, tensor in own.items():
         if name not in tensors:
             raise InputError(f"{place}: {name} is missing; the file is of another model")
@@ -184,16 +187,6 @@ def _load(model: Model, tensors: Mapping[str, Tensor], place: str) -> None:
         if name not in own:
             raise InputError(f"{place}: {name} is not in the model; check name, stem and norm")
     model.load_state_dict({name: own[name] if name in kept else tensors[name] for name in own})
-
-
-def _head_of_other_classes(model: Model, tensors: Mapping[str, Tensor]) -> set[str]:
-    """Names of the head's tensors, if the given head has the same features but another number of classes."""
-    prefix = _head_name(model)
-    weight, bias = tensors.get(f"{prefix}.weight"), tensors.get(f"{prefix}.bias")
-    if weight is None or bias is None or weight.shape == model.head.weight.shape:
-        return set()
-    same_features = weight.shape[1:] == model.head.weight.shape[1:] and bias.shape == weight.shape[:1]
-    return {f"{prefix}.weight", f"{prefix}.bias"} if same_features else set()
 
 
 def _form(tensor: Tensor) -> str:
