@@ -62,9 +62,7 @@ app = typer.Typer(
 @app.command(help=HELP)
 def command(
     name: Annotated[str, typer.Argument(metavar="ARTEFACT", help="A name from the list above.")],
-    profile: Annotated[
-        str, typer.Option(help="full; on a CPU digits, fashion(-generated), cifar100; smoke.")
-    ] = "full",
+    profile: Annotated[str, typer.Option(help="full; on a CPU digits, fashion(-generated), cifar100; smoke.")] = "full",
     protocol: Annotated[Protocol, typer.Option(help="How training and test data are split.")] = "paper",
     seeds: Annotated[int, typer.Option(min=1, help="Seeds of each run that is made.")] = 1,
     partitions: Annotated[bool, typer.Option("--partitions", help="Draw a new partition for each seed.")] = False,
