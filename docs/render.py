@@ -18,8 +18,14 @@ import os
 import re
 import shlex
 import sys
+from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
+from unittest.mock import patch
+
+if TYPE_CHECKING:
+    from reproduction.results import Results
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = [ROOT / "README.md", ROOT / "weights" / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -36,6 +42,7 @@ def output_of(command: str) -> str:
     """What the command prints, as Markdown; the study's commands run where no other runs are."""
     from fedeas.cli import main as fedeas
     from reproduction.command import main as reproduction
+    from reproduction.reproduction import Places
 
     os.environ["COLUMNS"] = "100"
     study, _, of_study = command.partition("python -m reproduction ")
@@ -43,12 +50,22 @@ def output_of(command: str) -> str:
     with (
         TemporaryDirectory() as empty,
         contextlib.chdir(empty if of_study else "."),
+        patch.object(Places, "scan", lambda places: kept_results()),
         contextlib.redirect_stdout(printed),
         contextlib.suppress(SystemExit),
     ):
         main(shlex.split(of_study or study.removeprefix("fedeas ")))
     text = "\n".join(line.rstrip() for line in printed.getvalue().strip("\n").splitlines())
     return f"{text}\n" if "--markdown" in command else f"\n```text\n$ {command}\n{text}\n```\n\n"
+
+
+@cache
+def kept_results() -> Results:
+    """The finished runs that are kept, read once for all commands."""
+    from reproduction.reproduction import RESULTS
+    from reproduction.results import Results
+
+    return Results([RESULTS])
 
 
 def rendered(page: str) -> str:
@@ -134,11 +151,10 @@ def draw_results(folder: Path) -> None:
     """The figures of docs/results.md and docs/beyond.md, from the finished runs that are kept."""
     from reproduction.figures.runs import PAGE_FIGURES, figures
     from reproduction.figures.style import save_all
-    from reproduction.reproduction import RESULTS, Reproduction
-    from reproduction.results import Results
+    from reproduction.reproduction import Reproduction
     from reproduction.studies import study
 
-    found = Results([RESULTS])
+    found = kept_results()
     save_all([(name, draw(found)) for name, draw in PAGE_FIGURES.values()], folder)
     for artefact in ("references", "fig4"):
         save_all(figures(artefact, Reproduction(study("full", "clean"), found)), folder)

@@ -378,7 +378,7 @@ def advice_of(experiments: Sequence[Findings]) -> Advice:
             if shown.higher:
                 ranks.setdefault((len(shown.datasets), mean(means)), shown)
         best.append(ranks[max(ranks)])
-    return Advice(*best, loss=_case_for(experiments, BALANCED_TITLE, BALANCED[0]))
+    return Advice(best[0], best[1], loss=_case_for(experiments, BALANCED_TITLE, BALANCED[0]))
 
 
 def _case_for(experiments: Sequence[Findings], policy: str, method: str) -> Shown:

@@ -1,7 +1,5 @@
 """The paper's tables, and the numbers of its figures, as cells that runs can fill."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal

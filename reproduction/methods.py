@@ -14,27 +14,19 @@ BUDGET = "{budget}"  # placeholder for the profile's FedEAS policy, whose total 
 
 @dataclass(frozen=True)
 class Method:
-    """A row of the paper's tables.
-
-    Attributes:
-        generator: ``{generator}`` stands for the profile's, ``{other}`` for the one that it is compared with.
-        held_out: whether a part of the training images goes to no client.
-        loss: replaces cross-entropy.
-        sampling: how clients sample their batches.
-        central: whether one client holds all images: the ceiling of what clients can reach. It sees as many images in
-            a round as all participants together, and each image at least once.
-        equal_steps: whether every client takes the profile's number of steps in a round, however many samples it has.
-    """
+    """A row of the paper's tables."""
 
     title: str
     algorithm: str = "fedavg"
     policy: str = NO_GENERATION
-    generator: str = "{generator}"
-    held_out: bool = False
-    loss: str = ""
-    sampling: Literal["shuffled", "balanced"] = "shuffled"
+    generator: str = "{generator}"  # stands for the profile's, ``{other}`` for the one that it is compared with
+    held_out: bool = False  # whether a part of the training images goes to no client
+    loss: str = ""  # replaces cross-entropy
+    sampling: Literal["shuffled", "balanced"] = "shuffled"  # of batches by clients
+    # Whether one client holds all images: the ceiling of what clients can reach. It sees as many images in a round as
+    # all participants together, and each image at least once.
     central: bool = False
-    equal_steps: bool = False
+    equal_steps: bool = False  # whether every client takes the profile's number of steps, however many samples it has
 
     @property
     def name(self) -> str:

@@ -96,18 +96,22 @@ class Results:
         self._runs: dict[str, dict[int, list[Run]]] = {}
         self._summaries: dict[Path, Record] = {}
         self._outdated: dict[tuple[object, ...], bool] = {}
+        self._seeds: dict[RunConfig, dict[int, Run]] = {}
         for run in read_runs(*folders):
             self.add(run)
 
     def add(self, run: Run) -> None:
         """Add a run that has finished since the folders were read."""
+        self._seeds.clear()
         self._runs.setdefault(run.method, {}).setdefault(run.seed, []).append(run)
 
     def seeds(self, config: RunConfig) -> dict[int, Run]:
         """The finished runs of this config with any seed, if they used the current weights and generator."""
-        found = self._runs.get(config.unpinned.method, {})
-        current = {seed: self._current(config, runs) for seed, runs in found.items()}
-        return {seed: runs[0] for seed, runs in current.items() if runs}
+        if config not in self._seeds:
+            found = self._runs.get(config.unpinned.method, {})
+            current = {seed: self._current(config, runs) for seed, runs in found.items()}
+            self._seeds[config] = {seed: runs[0] for seed, runs in current.items() if runs}
+        return self._seeds[config]
 
     def copies(self, config: RunConfig) -> list[Run]:
         """The finished run of exactly this config, once for each folder that has it."""
@@ -118,7 +122,8 @@ class Results:
         names = config.model.weights, config.generator, config.data.dataset
         found = []
         for run in runs:
-            key = *names, run.content.weights, run.content.generator, type(run)
+            content = run.content
+            key = *names, content.weights, content.generator, type(run)
             if key not in self._outdated:
                 self._outdated[key] = run.is_outdated
             found += [] if self._outdated[key] else [run]

@@ -1,7 +1,5 @@
 """A study: how large it is, how it splits the data, and the run behind each cell: a method in a setting."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from decimal import Decimal

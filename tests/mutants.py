@@ -116,7 +116,7 @@ def main() -> None:
     killed = 0
     with TemporaryDirectory() as folder:
         copy = Path(folder) / "tree"
-        shutil.copytree(root, copy, ignore=shutil.ignore_patterns(".git", ".venv*", "__pycache__", ".*_cache", "runs"))
+        shutil.copytree(root, copy, ignore=shutil.ignore_patterns(".git", ".venv*", "__pycache__", ".*_cache"))
         if broken := [room for room in given.rooms if fails(copy, room)]:
             sys.exit(f"the tests of {', '.join(broken)} fail without a mutant, or take more than {MINUTES} minutes")
         for mutant in chosen:

@@ -1,4 +1,4 @@
-"""The wheel alone, in an environment of its own and in another folder: plan, run and report."""
+"""The wheel alone, installed in an environment of its own and used in another folder: import, plan, run and report."""
 
 import json
 import os
@@ -6,6 +6,7 @@ import subprocess
 import sys
 import sysconfig
 import tarfile
+import tomllib
 import venv
 import zipfile
 from pathlib import Path
@@ -13,7 +14,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-QUICK = ["rounds.total=2", "train.epochs=1", "engine.threads=1", "engine.processes=1", "policy=no-generation"]
+QUICK = ["rounds.total=1", "train.epochs=1", "engine.threads=1", "engine.processes=1", "policy=no-generation"]
 
 
 @pytest.fixture(scope="module")
@@ -32,17 +33,14 @@ def fedeas(wheel, tmp_path_factory):
     """Run a command of the installed wheel; what it depends on comes from this environment."""
     home = tmp_path_factory.mktemp("venv")
     venv.create(home, symlinks=True)
-    python = home / "bin" / "python"
-    target = subprocess.run(
-        [python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"], capture_output=True, text=True
-    ).stdout.strip()
-    zipfile.ZipFile(wheel).extractall(target)
+    install = [sys.executable, "-m", "pip", "--python", str(home / "bin" / "python"), "install", "--quiet"]
+    subprocess.run([*install, "--no-deps", "--no-index", str(wheel)], check=True)
     elsewhere = tmp_path_factory.mktemp("elsewhere")
     environment = {**os.environ, "PYTHONPATH": sysconfig.get_path("purelib"), "COLUMNS": "100", "HOME": str(home)}
     environment |= {"FEDEAS_CACHE": str(home / "cache"), "FEDEAS_WEIGHTS": ""}
 
-    def call(*arguments):
-        command = [python, "-m", "fedeas", *arguments]
+    def call(*arguments, program="fedeas"):
+        command = [home / "bin" / program, *arguments]
         return subprocess.run(command, cwd=elsewhere, env=environment, capture_output=True, text=True)
 
     call.folder, call.home = elsewhere, home
@@ -69,6 +67,15 @@ def test_the_source_release_holds_what_sets_up_servers_and_nodes(tmp_path):
 
 
 @pytest.mark.slow
+def test_the_wheel_is_imported_and_has_the_version_of_the_project(fedeas):
+    done = fedeas("-c", "import fedeas; print(fedeas.__version__, fedeas.__file__)", program="python")
+    version, place = done.stdout.split()
+    assert version == tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    assert place.startswith(str(fedeas.home))
+    assert fedeas("--version").stdout == f"fedeas {version}\n"
+
+
+@pytest.mark.slow
 def test_the_wheel_is_what_runs(fedeas):
     done = fedeas("weights", "ls")
     assert str(fedeas.home) in done.stdout.replace("\n", "")
@@ -88,7 +95,7 @@ def test_the_wheel_runs_a_config_by_name_and_reports_it(fedeas):
     done = fedeas("run", "digits", *QUICK)
     assert done.returncode == 0, done.stderr
     run = next((fedeas.folder / "runs").glob("digits-*"))
-    assert json.loads((run / "summary.json").read_text())["rounds"] == 2
+    assert json.loads((run / "summary.json").read_text())["rounds"] == 1
     done = fedeas("report", str(run), "--out", "report.html")
     assert done.returncode == 0, done.stderr
     assert "<html" in (fedeas.folder / "report.html").read_text()
