@@ -103,6 +103,12 @@ def test_planning_on_the_command_line_does_not_wait_for_torch_nor_flower_nor_the
     assert loaded == []
 
 
+def test_a_run_does_not_wait_for_libraries_that_only_diffusion_needs():
+    script = "import sys, fedeas.federation.run, fedeas.flower.app; print('diffusers' in sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout.split()
+    assert loaded == ["False"]
+
+
 WITHOUT_EXTRAS = """
 import sys
 for name in ("torch", "safetensors", "diffusers", "huggingface_hub", "torchmetrics", "sklearn", "flwr", "streamlit"):

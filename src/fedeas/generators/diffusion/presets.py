@@ -8,12 +8,10 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
-from diffusers import UNet2DModel
 from torch import nn
 
 from fedeas.core.errors import InputError
 from fedeas.generators.base import Shape
-from fedeas.generators.diffusion.patches import PatchUNet
 
 NOISE_LEVELS = 1000
 SMALLEST_OF_QUICK = 16  # pixels; smaller images are quick without patches
@@ -47,6 +45,8 @@ class Network:
             raise InputError(
                 f"images of {height} x {width} cannot be halved {len(self.widths) - 1} times; use a smaller preset"
             )
+        from diffusers import UNet2DModel  # importing it takes seconds, and most runs need no network
+
         return _seeded(lambda: UNet2DModel(**self._settings(shape, num_classes)), seed)
 
     def _settings(self, shape: Shape, num_classes: int) -> dict[str, Any]:
@@ -92,6 +92,8 @@ class PatchNetwork(Network):
         patch = math.ceil(max(height, width) / self.cells)
         unit = patch * 2 ** (len(self.widths) - 1)
         grid = (channels * patch**2, math.ceil(height / unit) * unit // patch, math.ceil(width / unit) * unit // patch)
+        from fedeas.generators.diffusion.patches import PatchUNet
+
         return _seeded(lambda: PatchUNet.of(patch, self._settings(grid, num_classes)), seed)
 
 

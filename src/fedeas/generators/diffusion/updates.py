@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import torch
-from diffusers import DDPMScheduler
-from diffusers.training_utils import compute_snr
 from torch import Tensor, nn
 
 from fedeas.core.arrays import FloatArray, IntArray
@@ -16,8 +14,11 @@ from fedeas.core.devices import copy_all
 from fedeas.core.errors import InputError
 from fedeas.generators.acceleration import captured
 from fedeas.generators.base import Images, Shape
-from fedeas.generators.diffusion.presets import NOISE_LEVELS, Preset
+from fedeas.generators.diffusion.presets import NOISE_LEVELS, Network, Preset
 from fedeas.generators.diffusion.weights import Weights
+
+if TYPE_CHECKING:
+    from diffusers import DDPMScheduler
 
 CLASSES = "class_embedding.weight"
 """The vectors of the classes, and at last that of "no class"."""
@@ -49,7 +50,7 @@ class Updates:
         self.parameters = list(self.network.parameters())
         rate = torch.tensor(preset.lr, device=device) if on_gpu else preset.lr
         self.optimiser = torch.optim.Adam(self.parameters, lr=rate, fused=True, capturable=on_gpu)
-        self.scheduler = DDPMScheduler(**preset.network.scheduler_settings())
+        self.scheduler = _scheduler(preset.network)
         self.loss_weight = _loss_weight(self.scheduler, preset).to(device)
         self.random = torch.Generator(device)
         self._step = self._captured()
@@ -222,7 +223,7 @@ def image_losses(
     weights: Weights, images: Images, labels: IntArray, device: torch.device | str = "cpu", batch: int = 32
 ) -> FloatArray:
     """A row for each of `LEVELS`: the loss of each image, with the same noise for all images."""
-    network, scheduler = weights.build().to(device), DDPMScheduler(**weights.network.scheduler_settings())
+    network, scheduler = weights.build().to(device), _scheduler(weights.network)
     drawn = torch.randn(len(LEVELS), DRAWS, 1, *weights.shape, generator=torch.Generator().manual_seed(0)).to(device)
     losses = np.zeros((len(LEVELS), len(images)))
     for start in range(0, len(images), batch):
@@ -242,6 +243,13 @@ def _filled(updates: int) -> float:
     return 1 - 0.9**updates if updates else 1.0
 
 
+def _scheduler(network: Network) -> DDPMScheduler:
+    """The noise that training adds, which diffusers computes; importing it takes seconds, and most runs need none."""
+    from diffusers import DDPMScheduler
+
+    return DDPMScheduler(**network.scheduler_settings())
+
+
 def _loss_weight(scheduler: DDPMScheduler, preset: Preset) -> Tensor:
     """The weight of each noise level: min(SNR, gamma), divided by what the target itself weighs (Hang et al. 2023).
 
@@ -249,6 +257,8 @@ def _loss_weight(scheduler: DDPMScheduler, preset: Preset) -> Tensor:
     """
     if not preset.min_snr:
         return torch.ones(NOISE_LEVELS)
+    from diffusers.training_utils import compute_snr
+
     ratio = compute_snr(scheduler, torch.arange(NOISE_LEVELS))
     own = {"epsilon": ratio, "v_prediction": ratio + 1, "sample": torch.ones_like(ratio)}[preset.network.target]
     weight: Tensor = ratio.clamp(max=preset.min_snr) / own
