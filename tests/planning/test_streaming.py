@@ -21,10 +21,10 @@ from fedeas import (
     write_counts,
 )
 from fedeas.cli import main
-from fedeas.planning import request, streaming
-from fedeas.planning.policies import optimal
+from fedeas.planning import request
+from fedeas.planning.policies import optimal, prices, waterfill
 from fedeas.planning.policies.prices import Rounding
-from fedeas.planning.streaming import can_stream, placement, plan_in_passes
+from fedeas.planning.request import plan_in_parts
 from fedeas.planning.tables import CountTable, read_allocation
 
 kinds = st.sampled_from([Greedy, Optimal, KL])
@@ -38,7 +38,7 @@ def in_parts(counts, rows):
 
 def planned_in_passes(counts, policy, rows):
     parts = in_parts(counts, rows)
-    place = placement(parts, policy)
+    place = policy.in_parts(parts)
     return np.concatenate([place(part) for part in parts()])
 
 
@@ -68,7 +68,7 @@ def test_so_it_is_for_policies_without_a_price(kind, counts, budget, rows):
         assert_same(counts, kind(budget), rows)
     elif FedEAS(6).allocate(counts).total if isinstance(budget, FedEAS) else budget:
         with pytest.raises(PolicyError, match="every client holds every class"):
-            placement(in_parts(counts, rows), kind(budget))
+            kind(budget).in_parts(in_parts(counts, rows))
 
 
 @settings(max_examples=12)
@@ -102,8 +102,8 @@ def test_so_it_is_for_kl_with_another_smoothing(counts, budget, smoothing):
     ids=lambda policy: policy.spec,
 )
 def test_so_it_is_for_a_larger_fleet_however_many_clients_stay_open(policy, open_clients, monkeypatch):
-    monkeypatch.setattr(streaming, "OPEN_CLIENTS", open_clients)
-    monkeypatch.setattr(streaming, "SAMPLED_CLIENTS", 20)
+    monkeypatch.setattr(waterfill, "OPEN_CLIENTS", open_clients)
+    monkeypatch.setattr(prices, "SAMPLED_CLIENTS", 20)
     assert_same(dirichlet_counts(300, 6, 0.2, 80, seed=1), policy, rows=70)
 
 
@@ -127,11 +127,11 @@ def test_rounding_in_parts_is_rounding_at_once(values, total, size):
 
 @pytest.mark.parametrize("ending", ["parquet", "npy"])
 def test_a_file_is_planned_with_its_names(ending, tmp_path, monkeypatch):
-    monkeypatch.setattr(streaming, "PART_CELLS", 60)
+    monkeypatch.setattr(request, "PART_CELLS", 60)
     counts = LabelCounts(dirichlet_counts(40, 4, 0.3, 60).n, [f"site {k}" for k in range(40)])
     path = tmp_path / f"counts.{ending}"
     write_counts(path, counts) if ending == "parquet" else np.save(path, counts.n)
-    parts = list(plan_in_passes(CountTable(path), KL(budget=500)))
+    parts = list(plan_in_parts(CountTable(path), KL(budget=500)))
     assert len(parts) > 1
     assert np.array_equal(np.concatenate([plan.n for _, plan in parts]), KL(budget=500).allocate(counts).n)
     if ending == "parquet":
@@ -147,7 +147,7 @@ def test_a_file_is_planned_with_its_names(ending, tmp_path, monkeypatch):
     ids=lambda policy: policy.spec,
 )
 def test_other_policies_need_the_whole_table(policy):
-    assert not can_stream(policy)
+    assert not policy.can_plan_in_parts
 
 
 def test_the_command_line_plans_a_large_table_in_passes(tmp_path, monkeypatch):

@@ -8,7 +8,7 @@ from __future__ import annotations
 import codecs
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, suppress
 from functools import partial
 from pathlib import Path
@@ -20,11 +20,10 @@ from pyarrow import compute, csv, parquet
 
 from fedeas.core.errors import InputError
 from fedeas.core.foreign_text import FORM, FORMULA_IN_CSV, from_csv
-from fedeas.planning.columns import Column, Layout, layout_of, wrong_counts
+from fedeas.planning.columns import NUMBER, Column, Layout, layout_of, wrong_counts
 
 if TYPE_CHECKING:
-    from fedeas.planning.counts import Allocation
-    from fedeas.planning.tables import Chunk
+    from fedeas.planning.tables import PlannedParts
 
 MAX_COLUMNS = 100_000
 MAX_NAME_LENGTH = 1_000
@@ -34,21 +33,16 @@ CELLS_PER_BYTE = 100
 STREAMED_CELLS_PER_BYTE = 1_000
 HEAD_ROWS = 1000  # of a column whose name does not say what it holds
 
-NUMBER = r"^\s*[-+]?(\d+\.?\d*|\.\d+)\s*$"
-THOUSANDS = r"^\s*[1-9]\d{0,2}\.\d{3}\s*$"
-"""A number such as 1.000, which is a thousand in some languages and one in others."""
-
 _BLOCK = 2**20
 _LINES = 10
 _SEPARATORS = ",;\t"
 _SEPARATOR_LINE = re.compile(r"sep=(.)[\r\n]+", re.IGNORECASE)
 """A first line that names the separator, for Excel."""
 _PARQUET_START = b"PAR1"
-_WIDE_ENCODINGS = {codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
 
 EMPTY = "the table of counts is empty; give at least one client"
 
-Counted = tuple[Any, list[Any] | None, list[Any]]
+Counted = tuple[Any, Any, Any]
 """Counts of clients x classes, the clients' names, if there are any, and those of the classes."""
 
 
@@ -68,23 +62,20 @@ class ArrowTable:
 
     def columns(self) -> list[Column]:
         """The columns, with their names and what they hold."""
-        return [Column(each.name, is_text(each.type), is_number(each.type), partial(self._head, each.name))
+        return [Column(each.name, is_text(each.type), is_number(each.type), partial(self.head, each.name))
                 for each in self.schema]  # fmt: skip
 
-    def _head(self, name: str) -> list[Any]:
+    def head(self, name: str) -> list[Any]:
         """The first values of a column; missing ones are left out."""
-        return [value for value in self._first_rows(name).to_pylist() if value is not None]
+        return list(self.table.column(name)[:HEAD_ROWS].drop_null().to_pylist())
 
-    def _first_rows(self, name: str) -> Any:
-        return self.table.column(name)[:HEAD_ROWS]
-
-    def read(self, names: Sequence[str], texts: Collection[str | None] = (), counts: Collection[str] = ()) -> pa.Table:
-        """Some columns. The columns in `texts` hold names, and those in `counts` hold counts."""
-        return self.table.select(names)
+    def read(self, names: Sequence[str], counts: Sequence[str] = (), others: Sequence[str] = ()) -> pa.Table:
+        """Columns of names, of counts, and others."""
+        return self.table.select([*names, *counts, *others])
 
     def wide(self, layout: Layout) -> tuple[Any, Any]:
         """Counts with a row for each client, and the column of the clients' names."""
-        return from_wide(self.read(layout.needed, [layout.client], layout.classes), layout)
+        return from_wide(self.read(layout.names, layout.counts), layout)
 
     def tally(
         self, layout: Layout, num_classes: int | None = None, accept: Callable[[int, int], None] | None = None
@@ -93,20 +84,18 @@ class ArrowTable:
 
         `accept` may refuse the number of clients and classes before they take memory.
         """
-        client, label, count = str(layout.client), str(layout.label), layout.count
-        table = self.read(layout.needed, [client, label], [] if count is None else [count])
-        names, labels = name_column(table.column(client), "client name"), name_column(table.column(label), "label")
+        client, label, count = *layout.names, layout.count
+        table = self.read(layout.names, layout.counts)
         if not len(table):
             raise InputError(EMPTY)
-        clients, client_rows = _sorted_names(names, "client name")
-        classes, class_columns = _sorted_names(labels, "label")
+        clients, client_rows = _sorted_names(table.column(client), "client name")
+        classes, class_columns = _sorted_names(table.column(label), "label")
         if num_classes is not None:
             if classes.dtype.kind not in "iu" or not 0 <= classes[0] <= classes[-1] < num_classes:
-                raise InputError(
-                    f"labels are not all whole numbers from 0 to {num_classes - 1}; check the number of classes"
-                )
+                wanted = f"whole numbers from 0 to {num_classes - 1}"
+                raise InputError(f"labels are not all {wanted}; check the number of classes")
             class_columns = classes[class_columns]
-        shape = len(clients), len(classes) if num_classes is None else num_classes
+        shape = len(clients), num_classes or len(classes)
         if accept is not None:
             accept(*shape)
         check_cells(shape[0] * shape[1], len(table))
@@ -120,7 +109,7 @@ class ArrowTable:
                     row = int(wrong.argmax())
                     raise InputError(f", column {count!r}: {message.format(numbers[row])}", row=row)
             flat = np.bincount(cells, numbers, flat.size).astype(np.int64)
-        return flat.reshape(shape), clients.tolist(), classes.tolist() if num_classes is None else [*range(num_classes)]
+        return flat.reshape(shape), clients, range(num_classes) if num_classes else classes
 
 
 class CsvFile(ArrowTable):
@@ -141,15 +130,13 @@ class CsvFile(ArrowTable):
             wrong.append(row)
             return "error"
 
-        parsing = csv.ParseOptions(delimiter=self.separator, invalid_row_handler=remember)
-        converting = csv.ConvertOptions(strings_can_be_null=True)
         try:
-            return csv.read_csv(self.path, self._reading(), parsing, converting)
+            return self._parse(csv.ConvertOptions(strings_can_be_null=True), remember)
         except pa.ArrowInvalid:
             if not wrong:
                 raise
         with suppress(pa.ArrowInvalid):
-            csv.read_csv(self.path, self._reading(use_threads=False), parsing)  # only one core knows the row's number
+            self._parse(None, remember, use_threads=False)  # only one core knows the row's number
         row = wrong[-1]
         cells = "1 cell" if row.actual_columns == 1 else f"{row.actual_columns:,} cells"
         unclosed = " (is a quotation mark not closed?)" if row.actual_columns < row.expected_columns else ""
@@ -159,52 +146,36 @@ class CsvFile(ArrowTable):
             row=row.number - 2 - self.lines_before_header,  # the first line is row 1, and the first client row 0
         )
 
-    def _reading(self, **options: Any) -> csv.ReadOptions:
-        return csv.ReadOptions(encoding=self.encoding, skip_rows=self.lines_before_header, **options)
+    def _parse(self, converting: csv.ConvertOptions | None, handler: Any = None, **options: Any) -> pa.Table:
+        reading = csv.ReadOptions(encoding=self.encoding, skip_rows=self.lines_before_header, **options)
+        parsing = csv.ParseOptions(delimiter=self.separator, invalid_row_handler=handler)
+        return csv.read_csv(self.path, reading, parsing, converting)
 
-    def read(self, names: Sequence[str], texts: Collection[str | None] = (), counts: Collection[str] = ()) -> pa.Table:
-        """Some columns. Names are given as they are written, and counts with ambiguous points are refused.
+    def read(self, names: Sequence[str], counts: Sequence[str] = (), others: Sequence[str] = ()) -> pa.Table:
+        """Columns of names, of counts, and others. Names are given as they are written.
 
         pyarrow takes 007 for the number 7, and NA for a missing value. So columns of names that it takes for something
         else than text, or in which it misses values, are read again. Numbers stay numbers, and are sorted as such, if
         every one is written as usual. Columns of counts in which some number has a point are read again, too: the point
-        of 1.000 may separate thousands. Tables of counts rarely have one.
+        of 1.000 may separate thousands, which is refused. Tables of counts rarely have one.
         """
-        table = self.table
-        kinds = {field.name: field.type for field in self.schema}
-        unsure = [name for name in kinds if name in texts]
-        unsure = [name for name in unsure if table.column(name).null_count or not is_text(kinds[name])]
-        pointed = [name for name in counts if pa.types.is_floating(kinds[name])]
-        written = self._texts([*unsure, *pointed])
-        for name in unsure:
-            if not _written_as_usual(written[name], table.column(name)):
-                table = table.set_column(table.column_names.index(name), name, _without_escapes(written[name]))
-        for name in pointed:
-            row = compute.index(compute.match_substring_regex(written[name], THOUSANDS), value=True).as_py()
-            if row >= 0:
-                text = str(written[name][row]).strip()
-                raise InputError(
-                    f", column {name!r}: {text} can be read as {float(text):g} or as {text.replace('.', '')}; "
-                    "write it without the point",
-                    row=row,
-                )
-        return table.select(names)
-
-    def _texts(self, names: Sequence[str]) -> dict[str, pa.ChunkedArray]:
-        """The cells of some columns as text; only an empty cell is missing."""
-        if not names:
-            return {}
-        places = {f"f{self.table.column_names.index(name)}": name for name in names}  # as pyarrow calls them
-        kinds = dict.fromkeys(places, pa.string())
-        texts = csv.read_csv(
-            self.path,
-            self._reading(autogenerate_column_names=True, skip_rows_after_names=1),
-            csv.ParseOptions(delimiter=self.separator),
-            csv.ConvertOptions(
-                column_types=kinds, include_columns=[*kinds], strings_can_be_null=True, null_values=[""]
-            ),
+        table = super().read(names, counts, others)
+        unsure = [each for each in names if table[each].null_count or not is_text(table[each].type)]
+        pointed = [each for each in counts if pa.types.is_floating(table[each].type)]
+        if not unsure and not pointed:
+            return table
+        again = [*unsure, *pointed]
+        kinds = {f"f{self.table.column_names.index(name)}": pa.string() for name in again}  # as pyarrow calls them
+        converting = csv.ConvertOptions(
+            column_types=kinds, include_columns=[*kinds], strings_can_be_null=True, null_values=[""]
         )
-        return {name: texts.column(place) for place, name in places.items()}
+        written = self._parse(converting, autogenerate_column_names=True, skip_rows_after_names=1)
+        for name, texts in zip(again, written.columns, strict=True):
+            if name in pointed:
+                _check_points(texts, name)
+            elif not _written_as_usual(texts, table[name]):
+                table = table.set_column(table.column_names.index(name), name, _without_escapes(texts))
+        return table
 
 
 class ParquetFile(ArrowTable):
@@ -223,24 +194,28 @@ class ParquetFile(ArrowTable):
         self.file = parquet.ParquetFile(path, read_dictionary=texts)
         self.rows = self.file.metadata.num_rows
 
-    def _first_rows(self, name: str) -> Any:
-        return next((part.column(0) for part in self.file.iter_batches(HEAD_ROWS, columns=[name])), pa.array([]))
+    def head(self, name: str) -> list[Any]:
+        """The first values of a column; missing ones are left out."""
+        first = next(self.file.iter_batches(HEAD_ROWS, columns=[name]), None)
+        return [] if first is None else list(first.column(0).drop_null().to_pylist())
 
-    def read(self, names: Sequence[str], texts: Collection[str | None] = (), counts: Collection[str] = ()) -> pa.Table:
-        """Some columns; refuse a table that is far larger than its file."""
-        check_cells(self.rows * max(1, len(names)), self.bytes)
-        return self.file.read(columns=[*names])
+    def read(self, names: Sequence[str], counts: Sequence[str] = (), others: Sequence[str] = ()) -> pa.Table:
+        """Columns of names, of counts, and others; refuse a table that is far larger than its file."""
+        columns = [*names, *counts, *others]
+        check_cells(self.rows * max(1, len(columns)), self.bytes)
+        return self.file.read(columns=columns)
 
     def parts(self, layout: Layout, cells: int) -> Iterator[tuple[int, Any, Any]]:
         """A wide table in parts of so many counts: first row, counts and names of clients.
 
         A client that appears twice in different parts is refused at the end; 8 bytes for each client find it.
         """
-        names, start, hashes = [*layout.needed], 0, []
-        check_cells(self.rows * max(1, len(names)), self.bytes, STREAMED_CELLS_PER_BYTE)
+        columns, start, hashes = [*layout.names, *layout.counts], 0, []
+        width = max(1, len(columns))
+        check_cells(self.rows * width, self.bytes, STREAMED_CELLS_PER_BYTE)
         if not self.rows:
             raise InputError(EMPTY)
-        for batch in self.file.iter_batches(max(1, cells // max(1, len(names))), columns=names):
+        for batch in self.file.iter_batches(max(1, cells // width), columns=columns):
             counts, clients = from_wide(pa.Table.from_batches([batch]), layout, start)
             if clients is not None:
                 hashes.append(_hashes(clients))
@@ -264,15 +239,14 @@ def counts_of_frame(frame: Any) -> Counted:
             columns.insert(0, ("client", _array(frame.index)))
         frame = pa.table([each for _, each in columns], names=[name for name, _ in columns])
     table = ArrowTable(frame if isinstance(frame, pa.Table) else pa.Table.from_batches([frame]))
-    if table.schema.names == [str(number) for number in range(len(table.schema))]:
-        layout = Layout(None, classes=tuple(table.schema.names))  # numbered columns tell nothing
-    else:
-        layout = layout_of(table.columns())
+    names = table.schema.names
+    is_numbered = names == [*map(str, range(len(names)))]  # such names tell nothing
+    layout = Layout(None, classes=tuple(names)) if is_numbered else layout_of(table.columns())
     if layout.is_long:
         return table.tally(layout)
-    n, names = table.wide(layout)
-    clients = None if names is None else names.to_pylist()
-    return n, None if clients == [*range(table.rows)] else clients, [*layout.classes]
+    n, clients = table.wide(layout)
+    clients = None if clients is None else clients.to_pylist()
+    return n, None if clients == [*range(table.rows)] else clients, layout.classes
 
 
 def _array(values: Any) -> pa.Array:
@@ -350,11 +324,11 @@ def check_distinct(names: pa.ChunkedArray, first_row: int = 0) -> None:
     """Refuse a client that appears twice."""
     distinct, which = _coded(names, "client name")
     if len(distinct) < len(which):
-        order = np.argsort(which, kind="stable")
-        place = int(np.argmax(which[order][1:] == which[order][:-1]))
-        first, second = order[place : place + 2] + first_row + 1
-        name = str(distinct[int(which[order[place]])])
-        raise InputError(f"duplicate client {name!r} (rows {first:,} and {second:,}); merge or rename one")
+        _, starts = np.unique(which, return_index=True)
+        second = int(np.delete(np.arange(len(which)), starts)[0])
+        first, name = int(starts[which[second]]), str(distinct[int(which[second])])
+        rows = f"rows {first + first_row + 1:,} and {second + first_row + 1:,}"
+        raise InputError(f"duplicate client {name!r} ({rows}); merge or rename one")
 
 
 def _coded(column: pa.ChunkedArray, what: str) -> tuple[Any, Any]:
@@ -373,7 +347,7 @@ def _coded(column: pa.ChunkedArray, what: str) -> tuple[Any, Any]:
 
 def _sorted_names(column: pa.ChunkedArray, what: str) -> tuple[Any, Any]:
     """The distinct names, sorted, and the index of its name for each row."""
-    names, which = _coded(column, what)
+    names, which = _coded(name_column(column, what), what)
     ordered, places = np.unique(names.to_numpy(zero_copy_only=False), return_inverse=True)
     return ordered, places[which]
 
@@ -398,6 +372,15 @@ def _numbers(column: pa.ChunkedArray, name: str, first_row: int = 0, clients: An
     return column.to_numpy()
 
 
+def _check_points(texts: pa.ChunkedArray, name: str) -> None:
+    """Refuse a number such as 1.000, which is a thousand in some languages and one in others."""
+    row = compute.index(compute.match_substring_regex(texts, r"^\s*[1-9]\d{0,2}\.\d{3}\s*$"), value=True).as_py()
+    if row >= 0:
+        text = str(texts[row]).strip()
+        ways = f"can be read as {float(text):g} or as {text.replace('.', '')}"
+        raise InputError(f", column {name!r}: {text} {ways}; write it without the point", row=row)
+
+
 def _written_as_usual(texts: pa.ChunkedArray, numbers: pa.ChunkedArray) -> bool:
     if numbers.null_count != texts.null_count or not is_number(numbers.type) or pa.types.is_null(numbers.type):
         return False
@@ -416,11 +399,14 @@ def _text_format(path: Path) -> tuple[str, str, int]:
     """Encoding, separator and lines before the header of a CSV file; refuse one that is empty."""
     with path.open("rb") as file:
         start = file.read(_BLOCK)
-    wide = next((name for mark, name in _WIDE_ENCODINGS.items() if start.startswith(mark)), None)
-    encoding = next((each for each in ([wide] if wide else ["utf-8", "cp1252"]) if _is_in(path, each)), None)
-    if encoding is None:
+    is_wide = start.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+    for encoding in ["utf-16"] if is_wide else ["utf-8", "cp1252"]:
+        with suppress(UnicodeDecodeError), path.open(encoding=encoding, newline="") as text_file:
+            if not any("\0" in block for block in iter(partial(text_file.read, _BLOCK), "")):
+                break
+    else:
         raise InputError("is not a text file; save the table as CSV in UTF-8")
-    text = start.decode("utf-8-sig" if encoding == "utf-8" else encoding, "replace")
+    text = start.decode(encoding, "replace").removeprefix("\ufeff")
     named = _SEPARATOR_LINE.match(text)
     text = text[named.end() :] if named else text
     if not text.strip():
@@ -429,23 +415,15 @@ def _text_format(path: Path) -> tuple[str, str, int]:
 
     def fields(separator: str) -> tuple[int, int]:
         counts = [line.count(separator) for line in lines] or [0]
-        return counts[0] if len(set(counts)) == 1 else 0, counts[0]
+        return counts[0] if len({*counts}) == 1 else 0, counts[0]
 
     # The separator that gives all lines the same number of fields, and the most; a comma if none does.
     separator = named[1] if named else max(_SEPARATORS, key=fields)
-    _check_columns(max((line.count(separator) for line in lines[:1]), default=0) + 1)
+    _check_columns(1 + sum(line.count(separator) for line in lines[:1]))
     return encoding, separator, 1 if named else 0
 
 
-def _is_in(path: Path, encoding: str) -> bool:
-    try:
-        with path.open(encoding=encoding, newline="") as file:
-            return not any("\0" in block for block in iter(lambda: file.read(_BLOCK), ""))
-    except UnicodeDecodeError:
-        return False
-
-
-def write_parquet(path: Path, policy: str, parts: Iterable[tuple[Chunk, Allocation]]) -> None:
+def write_parquet(path: Path, policy: str, parts: PlannedParts) -> None:
     """Rows as Parquet: a client column as the input had it and one column for each class."""
     with ExitStack() as opened:
         writer: Any = None

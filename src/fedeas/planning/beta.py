@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -17,16 +16,17 @@ from fedeas.core.arrays import FloatArray, IntArray, for_row_blocks
 from fedeas.core.errors import InputError
 from fedeas.core.spec import number
 from fedeas.planning import scores
-from fedeas.planning.counts import MAX_SQUARED, LabelCounts, Table, as_counts
+from fedeas.planning.counts import LabelCounts, Table, as_counts
 from fedeas.planning.policies import FedEAS, FullBalance
 from fedeas.planning.policies.base import MAX_BUDGET, TOO_MUCH
 from fedeas.planning.policies.fedeas import MAX_LEVEL, ROUNDING_SLACK
 from fedeas.planning.policies.prices import bisect_price
+from fedeas.planning.policies.waterfill import SortedCounts, cells_of, ratio_of
 
 MIN_REMOVED, MAX_SHARE = 0.5, 0.25  # the paper's two conditions on beta
 
 SHARE = number("between 0 and 1", lambda value: 0 < value < 1)
-TIME, RATE = number("0 or more", lambda value: value >= 0), number("above 0", lambda value: value > 0)
+RATE = number("0 or more", lambda value: value >= 0)
 
 BALANCED = "every client is balanced already: there is nothing to generate"
 
@@ -82,11 +82,11 @@ class BetaInterval:
         return middle
 
 
-class BetaCurve:
+class BetaCurve(SortedCounts):
     """Total and share of the imbalance removed as functions of beta, without plans; `policy.beta` is not used.
 
-    The counts of each client are sorted once. With their running sums, what FedEAS generates at a beta follows from the
-    number of classes that each client fills.
+    With sorted counts and their running sums, what FedEAS generates at a beta follows from the number of classes that
+    each client fills.
 
     >>> curve = BetaCurve(FedEAS(), LabelCounts([[100, 2, 0], [40, 40, 40]]))
     >>> curve.at(4.0)[0] == curve.total(4.0) == FedEAS(beta=4).allocate(curve.counts).total
@@ -94,72 +94,48 @@ class BetaCurve:
     """
 
     def __init__(self, policy: FedEAS, counts: LabelCounts) -> None:
-        self.policy, self.counts = policy, counts
-        self._fillable = policy.fillable(counts)
-        self._sorted = np.empty_like(counts.n)
+        super().__init__(counts)
+        self.policy, self._every = policy, np.arange(len(counts))
+        self._scale, self._fillable = policy.scale(counts), policy.fillable(counts)
+        self._initial = scores.imbalance(counts)
 
-        def sort(rows: slice) -> None:
-            self._sorted[rows] = np.sort(counts.n[rows], axis=1)
-
-        for_row_blocks(sort, *counts.n.shape)
-        self._sums = self._running_sums()
-        self._scale, self._initial = policy.scale(counts), scores.imbalance(counts)
-
-    def _running_sums(self, power: int = 1, kind: type = np.int64) -> IntArray:
-        """The sums of the first 0, 1, ... sorted counts of each client."""
-        sums: IntArray = np.zeros((len(self._sorted), self.counts.num_classes + 1), dtype=kind)
-
-        def add(rows: slice) -> None:
-            np.cumsum(self._sorted[rows].astype(kind, copy=False) ** power, axis=1, out=sums[rows, 1:])
-
-        for_row_blocks(add, *self._sorted.shape)
-        return sums
-
-    @cached_property
-    def _square_sums(self) -> IntArray:
-        return self._running_sums(2, np.int64 if self.counts.sizes.max() <= MAX_SQUARED else np.float64)
-
-    def _filled(self, level: IntArray, client: IntArray | None = None) -> tuple[IntArray, IntArray]:
-        """How many classes each client (or each of these) fills up to its level, and the samples that this takes."""
-        limit = np.minimum(level, self._fillable if client is None else self._fillable[client])
-        classes = np.empty(len(level), dtype=np.int64)
+    def _filled(self, level: IntArray, client: IntArray) -> tuple[IntArray, IntArray]:
+        """How many classes each of these clients fills up to its level, and the samples that this takes."""
+        limit = np.minimum(level, self._fillable[client])
+        classes = np.empty_like(level)
 
         def count(part: slice) -> None:
-            rows = self._sorted[part] if client is None else self._sorted[client[part]]
+            rows = self.sorted[part if client is self._every else client[part]]
             classes[part] = np.count_nonzero(rows < limit[part, None], axis=1)
 
         for_row_blocks(count, len(level), self.counts.num_classes)
-        return classes, classes * level - _taken(self._sums, classes, client)
+        return classes, classes * level - cells_of(self.sums, client, classes)
 
-    def _squares(self, level: IntArray, classes: IntArray, client: IntArray | None = None) -> IntArray:
+    def _squares(self, level: IntArray, classes: IntArray, client: IntArray) -> IntArray:
         """The sums of squares once so many classes are filled to this level."""
-        whole = self._square_sums[:, -1] if client is None else self._square_sums[client, -1]
-        return np.asarray(whole - _taken(self._square_sums, classes, client) + classes * level**2)
+        rest = self.square_sums[client, -1] - cells_of(self.square_sums, client, classes)
+        return rest + classes * level**2
 
     def total(self, beta: float) -> int:
         """The number of samples; more than any budget if the policy refuses this beta."""
         return self._at(beta)[0]
 
-    def removed(self, beta: float) -> float:
-        """The share of the imbalance that is removed; 0 if all clients are balanced."""
-        return self.at(beta)[1]
-
     def _at(self, beta: float) -> tuple[int, IntArray, IntArray, IntArray]:
         """The total, and each client's level, filled classes and samples."""
-        level = replace(self.policy, beta=beta).budgets(self.counts) if beta > 0 else np.zeros_like(self._fillable)
-        classes, samples = self._filled(level)
+        level = replace(self.policy, beta=beta).budgets(self.counts) if beta > 0 else np.zeros_like(self._every)
+        classes, samples = self._filled(level, self._every)
         refused = samples[level >= MAX_LEVEL].any() or samples.sum(dtype=np.float64) > MAX_BUDGET
         return MAX_BUDGET + 1 if refused else int(samples.sum()), level, classes, samples
 
     def at(self, beta: float) -> tuple[int, float]:
-        """Total and share removed."""
+        """Total and the share of the imbalance that is removed; 0 if all clients are balanced."""
         total, level, classes, samples = self._at(beta)
         sizes, num_classes = self.counts.sizes + samples, self.counts.num_classes
         if num_classes * int(sizes.max()) ** 2 >= 2**63:  # squares would not fit 64 bits
             plan = replace(self.policy, beta=beta).allocate(self.counts) if beta > 0 else None
             return total, 0.0 if plan is None else scores.imbalance_removed(self.counts, plan)
         # I follows from sum_c (C n_c - N)^2 = C (C sum_c n_c^2 - N^2), in whole numbers.
-        apart = num_classes * self._squares(level, classes) - sizes**2
+        apart = num_classes * self._squares(level, classes, self._every) - sizes**2
         left = float((self.counts.weights * (apart / (num_classes * sizes.astype(np.float64) ** 2))).sum())
         return total, 1 - left / self._initial if self._initial > 0 else 0.0
 
@@ -194,7 +170,7 @@ class BetaCurve:
         first = float(path.beta[place])
         if place and self._steps_below(end) is None:
             before = float(path.beta[place - 1])
-            first = bisect_price(lambda beta: self.removed(beta) >= share, first, before).enough
+            first = bisect_price(lambda beta: self.at(beta)[1] >= share, first, before).enough
         return first, path
 
     def _steps_below(self, end: float) -> IntArray | None:
@@ -215,8 +191,9 @@ class BetaCurve:
         level = np.arange(1, client.size + 1) - np.repeat(np.cumsum(steps) - steps, steps)
         classes, samples = self._filled(level, client)
         # What each step adds to the total and takes from I follows from the client's samples after the step before.
-        value = self._squares(level, classes, client) / (self.counts.sizes[client] + samples) ** 2.0
-        initial = self._square_sums[client, -1] / self.counts.sizes[client] ** 2.0
+        sizes = self.counts.sizes[client]
+        value = ratio_of(self._squares(level, classes, client), (sizes + samples) ** 2.0)
+        initial = ratio_of(self.square_sums[client, -1], sizes**2.0)
         is_first = level == 1
         raised = samples - np.where(is_first, 0, np.roll(samples, 1))
         lowered = self.counts.weights[client] * (np.where(is_first, initial, np.roll(value, 1)) - value)
@@ -227,12 +204,6 @@ class BetaCurve:
         last = np.append(apart, np.ones(min(beta.size, 1), dtype=bool))
         whole = self._initial or np.inf  # balanced clients: the removed share is 0
         return BetaPath(np.append(0.0, beta[last]), np.append(0, totals[last]), np.append(0.0, drop[last] / whole))
-
-
-def _taken(table: IntArray, columns: IntArray, rows: IntArray | None) -> IntArray:
-    """One value of each row, or of each of some rows; several times faster than `np.take_along_axis`."""
-    places = np.arange(len(table)) if rows is None else rows
-    return np.asarray(table.ravel().take(places * table.shape[1] + columns))
 
 
 def select_beta(
@@ -309,7 +280,7 @@ def images_in_minutes(minutes: float, images_per_second: float) -> int:
     >>> images_in_minutes(minutes=10, images_per_second=25)
     15000
     """
-    known = TIME.holds(minutes) and RATE.holds(images_per_second)
+    known = RATE.holds(minutes) and RATE.holds(images_per_second) and images_per_second
     if not known or not math.isfinite(60 * minutes * images_per_second):
         raise InputError("minutes must be 0 or more and images per second above 0")
     return int(minutes * 60 * images_per_second * (1 + ROUNDING_SLACK))

@@ -27,9 +27,8 @@ _LABEL = re.compile(r"(label|class|target|category)(_?(id|name|label))?|labels|d
 _COUNT = re.compile(r"counts?|n|num|number|(n|num|number_of)_(samples|images|examples)|samples|images|freq(uency)?")
 _SAMPLE = re.compile(r"(sample|image|img|picture|file|path|index|row)(_?(id|index|number|name|path|nr))?s?")
 _ROW_NUMBER = re.compile(r"|unnamed:_0|__index_level_0__|index|level_0|id|row(_?number)?|#")
-_TOTAL = re.compile(r"total(_.*)?|sum|summe|gesamt|all")
-_NUMBER = re.compile(r"\s*[-+]?(\d+\.?\d*|\.\d+)\s*")
-
+TOTAL = re.compile(r"total(_.*)?|sum|summe|gesamt|all")
+NUMBER = r"^\s*[-+]?(\d+\.?\d*|\.\d+)\s*$"
 _WHOLE = re.compile(r"\d+(\.0+)?")
 
 MAX_CLIENT_SIZE = 10**13
@@ -67,7 +66,7 @@ class Column:
 
     def holds_names(self) -> bool:
         """Whether the values are text, and none of them is a number."""
-        return self.is_text and not any(_NUMBER.fullmatch(str(value)) for value in self.head())
+        return self.is_text and not any(re.fullmatch(NUMBER, str(value)) for value in self.head())
 
 
 @dataclass(frozen=True)
@@ -102,10 +101,14 @@ class Layout:
         return self.label is not None
 
     @property
-    def needed(self) -> tuple[str, ...]:
-        """The columns that have to be read."""
-        found = (self.client, self.label, self.count, *self.classes)
-        return tuple(name for name in found if name is not None)
+    def names(self) -> tuple[str, ...]:
+        """The columns of clients and labels."""
+        return tuple(name for name in (self.client, self.label) if name is not None)
+
+    @property
+    def counts(self) -> tuple[str, ...]:
+        """The columns of counts."""
+        return self.classes if self.count is None else (self.count,)
 
     def describe(self) -> str:
         """How the table is read, in words.
@@ -134,7 +137,7 @@ class Layout:
             return "; the first row is the header (if it is a client, add a row with the names of the classes above it)"
         remedy = "add a column 'client'" if self.client is None else _call(self.client, "client", "the first column")
         raise InputError(
-            f"the first row ({_listed(self.needed)}) may be a client, not the header; "
+            f"the first row ({_listed(self.names + self.counts)}) may be a client, not the header; "
             f"add a row with the names of the columns, or, if the classes are numbers, {remedy}"
         )
 
@@ -145,7 +148,7 @@ class Layout:
                 f"some client and class occur in several rows, so column {self.count!r} may not hold counts; "
                 f"add up these rows (or give --count-column {self.count}), or remove the column"
             )
-        if self.maybe_counts and not pairs_repeat and rows > FEW_ROWS:
+        if self.maybe_counts and self.count is None and not pairs_repeat and rows > FEW_ROWS:
             first = self.maybe_counts[0]
             raise InputError(
                 f"each client and class occur in one row, so column {first!r} may hold counts; "
@@ -182,17 +185,16 @@ def layout_of(columns: Sequence[Column], asked: ColumnNames | None = None) -> La
         raise InputError(
             f"no column names the clients; call one 'client', or give --client-column (columns: {_listed(by_name)})"
         )
-    rest = [column for column in rest if column.name != label]
-    if asked.count is not None:
-        return Layout(client, label, asked.count, left_out=_names(rest), count_is_asked=True)
-    # Of text that holds some numbers the reader names the row that is wrong.
-    counts = _names(column for column in rest if column.named_like(_COUNT) and not column.holds_names())
-    if len(counts) > 1:
-        raise InputError(f"columns {_listed(counts)} may both hold counts; keep one, or choose with --count-column")
-    if counts:
-        return Layout(client, label, counts[0], left_out=tuple(name for name in _names(rest) if name != counts[0]))
+    rest, count = [column for column in rest if column.name != label], asked.count
+    if count is None:  # of text that holds some numbers the reader names the row that is wrong
+        counts = _names(column for column in rest if column.named_like(_COUNT) and not column.holds_names())
+        if len(counts) > 1:
+            raise InputError(f"columns {_listed(counts)} may both hold counts; keep one, or choose with --count-column")
+        count = next(iter(counts), None)
+    rest = [column for column in rest if column.name != count]
     maybe = _names(column for column in rest if column.is_number and not column.named_like(_ROW_NUMBER))
-    return Layout(client, label, left_out=_names(rest), maybe_counts=maybe)
+    is_asked = asked.count is not None
+    return Layout(client, label, count, left_out=_names(rest), maybe_counts=maybe, count_is_asked=is_asked)
 
 
 def _client(columns: Sequence[Column], asked: ColumnNames) -> str | None:
@@ -258,7 +260,7 @@ def _wide(columns: Sequence[Column], client: str | None) -> Layout:
             "call the columns 'client', 'label' and 'count' (or give --client-column, --label-column, --count-column)"
         )
     # A column that is called total and is the sum of all others is left out, one that is not is refused.
-    for total in [column for column in classes if is_total(column.name)]:
+    for total in [column for column in classes if column.named_like(TOTAL)]:
         others = [column for column in classes if column is not total]
         if len(others) > 1 and all(column.is_number for column in classes):
             table = np.array([column.head() for column in others], dtype=object)
@@ -276,11 +278,6 @@ def wrong_counts(values: NDArray[Any]) -> Iterator[tuple[BoolArray, str]]:
     yield values != np.floor(values), "fractional count {}; give whole numbers"
     yield values < 0, "negative count {}; give 0 or more"
     yield values > MAX_CLIENT_SIZE, f"count {{}} is too large; give at most {MAX_CLIENT_SIZE:,}"
-
-
-def is_total(name: str) -> bool:
-    """Whether a row or a column of this name may hold sums."""
-    return Column(name).named_like(_TOTAL)
 
 
 def _names(columns: Iterable[Column]) -> tuple[str, ...]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from copy import copy
 from dataclasses import dataclass, field
 from functools import cache, cached_property
@@ -62,32 +63,26 @@ def _checked_names(what: str, axis: str, names: NameList, length: int) -> Names:
     return tuple(first)
 
 
-def table_of(values: ArrayLike, what: str) -> NDArray[Any]:
-    """The values as an array of numbers; refuse dates, complex numbers, text and ragged lists."""
+def numbers_in(values: ArrayLike, what: str) -> NDArray[Any]:
+    """The values as integers or 64-bit floats; refuse dates, complex numbers, text and ragged lists."""
     try:
         table = np.asarray(values)
     except (TypeError, ValueError):
         raise InputError(f"{what} must be a table with rows of one length") from None
-    if table.dtype.kind not in "iubfO":
-        raise InputError(f"{what} must be whole numbers, not {table.dtype}")
-    return table
+    if table.dtype.kind in "iub":
+        return table
+    with suppress(TypeError, ValueError, OverflowError):
+        if table.dtype.kind in "fO":
+            return table.astype(np.float64)
+    raise InputError(f"{what} must be whole numbers, not {table.dtype}")
 
 
 def whole_numbers(values: ArrayLike, what: str) -> IntArray:
     """The values as read-only whole numbers; refuse values that would be truncated or overflow."""
-    table = table_of(values, what)
-    if table.dtype.kind in "fO":
-        whole = _floats(table, what)
-        if not ((whole == np.floor(whole)) & (np.abs(whole) < 2**63)).all():
-            raise InputError(f"{what} must be whole numbers")
+    table = numbers_in(values, what)
+    if table.dtype.kind == "f" and not ((table == np.floor(table)) & (np.abs(table) < 2**63)).all():
+        raise InputError(f"{what} must be whole numbers")
     return frozen_integers(table)
-
-
-def _floats(table: NDArray[Any], what: str) -> FloatArray:
-    try:
-        return table.astype(np.float64)
-    except (TypeError, ValueError, OverflowError):
-        raise InputError(f"{what} must be whole numbers, not {table.dtype}") from None
 
 
 def _check_total(samples: float, classes: int) -> None:
@@ -192,20 +187,16 @@ class LabelCounts(NamedTable):
 
     def __init__(self, n: ArrayLike | Dictionaries, clients: NameList = None, classes: NameList = None) -> None:
         values, own_clients, own_classes = _without_names(n)
-        table = table_of(values, "counts")
-        if table.ndim == 0:
-            raise InputError(
-                f"counts must be a table of clients x classes, not {type(table.item()).__name__}; "
-                "give an array, such as .toarray() of a sparse matrix"
-            )
+        wanted = "counts must be a table of clients x classes"
+        if hasattr(values, "toarray"):
+            raise InputError(f"{wanted}, not {type(values).__name__}; give an array, such as .toarray()")
+        table = numbers_in(values, "counts")
         if table.ndim != 2:
-            raise InputError(f"counts must be a table of clients x classes, not {table.ndim}-dimensional")
+            raise InputError(f"{wanted}, not {table.ndim}-dimensional")
         if table.shape[0] == 0:
             raise InputError("the table of counts is empty; give at least one client")
         if table.shape[1] < 2:
             raise InputError(f"the table has {table.shape[1]} class; give at least two")
-        if table.dtype.kind in "fO":
-            table = _floats(table, "counts")
         self._set(table, own_clients if clients is None else clients, own_classes if classes is None else classes)
         if table.dtype in (np.float64, np.uint64):  # as int64 they might become other numbers
             self._refuse_wrong_counts()
@@ -304,7 +295,7 @@ class LabelCounts(NamedTable):
         largest = int(self.n.max()) + int(allocation.n.max())
         if largest * self.num_classes >= 2**63:
             raise InputError(f"an allocation of {int(allocation.n.max()):,} samples of one class; allocate fewer")
-        return np.asarray(self.n + allocation.n)
+        return self.n + allocation.n
 
     def __len__(self) -> int:
         return self.num_clients

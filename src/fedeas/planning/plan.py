@@ -6,6 +6,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -71,16 +72,18 @@ class Summary:
         real = self.real + other.real
         # I weighs clients by their share of the real samples.
         mine, theirs = self.real / real, other.real / real
+        sums = {name: getattr(self, name) + getattr(other, name) for name in ("clients", "synthetic", "receiving")}
+        means = {
+            name: mine * getattr(self, name) + theirs * getattr(other, name)
+            for name in ("imbalance_before", "imbalance_after")
+        }
         return Summary(
-            clients=self.clients + other.clients,
             real=real,
-            synthetic=self.synthetic + other.synthetic,
-            receiving=self.receiving + other.receiving,
-            imbalance_before=mine * self.imbalance_before + theirs * other.imbalance_before,
-            imbalance_after=mine * self.imbalance_after + theirs * other.imbalance_after,
-            least=other.least if other.least.samples < self.least.samples else self.least,
-            most=other.most if other.most.samples > self.most.samples else self.most,
+            least=min(self.least, other.least, key=itemgetter(0)),
+            most=max(self.most, other.most, key=itemgetter(0)),
             largest=np.maximum(self.largest, other.largest),
+            **sums,
+            **means,
         )
 
     @property

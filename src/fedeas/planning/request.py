@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, fields, replace
-from functools import reduce
-from operator import add
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 
+from fedeas.core.arrays import frozen
 from fedeas.core.errors import InputError, PolicyError
 from fedeas.core.files import PathLike
 from fedeas.core.own_code import find_class
@@ -41,9 +40,9 @@ from fedeas.planning.policies import (
     parse_policy,
 )
 from fedeas.planning.policies.base import check_budget
-from fedeas.planning.streaming import can_stream, plan_in_passes
-from fedeas.planning.tables import Chunk, CountTable, write_parts
+from fedeas.planning.tables import CountTable, PlannedParts, write_parts
 
+PART_CELLS = 2**18
 WHOLE_CELLS = 2**21
 """Tables with more counts are planned in parts where that is possible: it takes much less memory and about as long."""
 
@@ -74,8 +73,7 @@ class Limits:
     @property
     def given(self) -> bool:
         """Whether any limit is set."""
-        values = [getattr(self, field.name) for field in fields(self)]
-        return any(value is not None and value is not False for value in values)  # a limit of 0 is a limit
+        return self != Limits()
 
     @property
     def needs_counts(self) -> bool:
@@ -145,24 +143,32 @@ def reads_in_parts(file: CountTable, policy: Policy, limits: Limits) -> bool:
     if policy.is_local:
         return not limits.needs_counts
     known = not limits.needs_counts or limits.images(None) is not None
-    return known and can_stream(policy) and file.in_parts and file.cells > WHOLE_CELLS
+    return known and policy.can_plan_in_parts and file.in_parts and file.cells > WHOLE_CELLS
 
 
 def plan_file(file: CountTable, policy: Policy, out: PathLike | None) -> Summary:
-    """Plan a table that is read in parts: once for a local policy, several times for one budget for all clients."""
-    parts: Iterable[tuple[Chunk, Allocation]]
+    """Plan a table that is read in parts."""
+    return write_plan(plan_in_parts(file, policy), policy.spec, out)
+
+
+def plan_in_parts(file: CountTable, policy: Policy) -> PlannedParts:
+    """The parts of a table with their allocations, which together are those of the whole table.
+
+    It is read once for a local policy, several times for one budget for all clients.
+    """
     if policy.is_local:
-        parts = ((chunk, policy.allocate(chunk.counts)) for chunk in file.chunks())
-    else:
-        parts = plan_in_passes(file, policy)
-    return write_plan(parts, policy.spec, out)
+        yield from ((chunk, policy.allocate(chunk.counts)) for chunk in file.chunks())
+        return
+    place = policy.in_parts(lambda: (chunk.counts for chunk in file.chunks(PART_CELLS, named=False)))
+    for chunk in file.chunks(PART_CELLS):
+        yield chunk, Allocation(frozen(place(chunk.counts)), policy.spec)
 
 
-def write_plan(parts: Iterable[tuple[Chunk, Allocation]], spec: str, out: PathLike | None) -> Summary:
+def write_plan(parts: PlannedParts, spec: str, out: PathLike | None) -> Summary:
     """Write a plan to `out`, if given, part by part, and return its summary."""
     summaries: list[Summary] = []
 
-    def summed() -> Iterator[tuple[Chunk, Allocation]]:
+    def summed() -> PlannedParts:
         for chunk, allocation in parts:
             yield chunk, allocation
             summaries.append(Summary.of(chunk.counts, allocation, chunk.names))
@@ -171,7 +177,7 @@ def write_plan(parts: Iterable[tuple[Chunk, Allocation]], spec: str, out: PathLi
         deque(summed(), maxlen=0)
     else:
         write_parts(out, spec, summed())
-    return reduce(add, summaries)
+    return sum(summaries[1:], summaries[0])
 
 
 def policy_left_out(compared: Iterable[Allocation]) -> str:

@@ -19,7 +19,7 @@ from fedeas.core.errors import InputError
 from fedeas.core.files import PathLike, written_whole
 from fedeas.core.foreign_text import for_csv, printable
 from fedeas.core.records import DAMAGED_ARRAYS, checked_file, damaged, is_there, read_bytes
-from fedeas.planning.columns import Column, ColumnNames, Layout, is_total, layout_of
+from fedeas.planning.columns import TOTAL, Column, ColumnNames, Layout, layout_of
 from fedeas.planning.counts import Allocation, LabelCounts
 
 CHUNK_CELLS = 2**21
@@ -41,6 +41,10 @@ class Chunk(NamedTuple):
         if self.names is None:
             return range(self.first_row, self.first_row + self.counts.num_clients)
         return self.names if isinstance(self.names, tuple) else self.names.to_pylist()
+
+
+PlannedParts = Iterable[tuple[Chunk, Allocation]]
+"""Parts of a table with their allocations, in order."""
 
 
 def format_of(path: PathLike, *allowed: str) -> str:
@@ -68,31 +72,29 @@ def read_columns(path: PathLike) -> dict[str, list[Any]]:
     checked_file(path)
     with _naming(path):
         file = _opened(path)
-        names = file.schema.names
-        return _values(file, [name for name in names if Column(name).names_clients()], [])
+        clients = [name for name in file.schema.names if Column(name).names_clients()]
+        return _values(file.read(clients, others=[name for name in file.schema.names if name not in clients]))
 
 
 class CountTable:
     """A file of counts. Its columns are recognised when it is opened; `how` says how it is read."""
 
     def __init__(self, path: PathLike, columns: ColumnNames | None = None) -> None:
-        self.path = path
+        self.path, asked = path, columns or ColumnNames()
         if is_there(path) and Path(path).is_dir():
             raise InputError(f"{path}: a folder, not a table of counts; if it holds images, give folder:{path}")
         suffix = format_of(path, *FORMATS)
         checked_file(path)
-        self.layout, self.how = Layout(None), "a table of clients x classes, without names"
-        self._file: Any = None
         with _naming(path):
+            self._file = _opened(path)
             if suffix != ".npy":
-                self._file = _opened(path)
-                self.layout = layout_of(self._file.columns(), columns)
-                self.how = self.layout.describe()
-                if suffix == ".csv":
-                    self.how += self.layout.remark_on_header(columns or ColumnNames())
-            elif columns is not None and [*columns]:
+                self.layout = layout_of(self._file.columns(), asked)
+                self.how = self.layout.describe() + (self.layout.remark_on_header(asked) if suffix == ".csv" else "")
+            elif [*asked]:
                 raise InputError("an array has no columns; leave their names out (--client-column and the like)")
-        self.in_parts = suffix == ".npy" or (suffix == ".parquet" and not self.layout.is_long)
+            else:
+                self.layout, self.how = Layout(None), "a table of clients x classes, without names"
+        self.in_parts = suffix != ".csv" and not self.layout.is_long
         """Whether the file can be read part by part, as often as needed."""
 
     def counts(self, num_classes: int | None = None, check: Callable[[int, int], None] | None = None) -> LabelCounts:
@@ -102,23 +104,21 @@ class CountTable:
         with _naming(self.path):
             if num_classes is not None and not self.layout.is_long:
                 raise InputError("has a column for each class; leave the number of classes out (--classes)")
-            if self._file is None:
-                return LabelCounts(_load_npy(self.path))
             if self.layout.is_long:
                 return LabelCounts(*self._file.tally(self.layout, num_classes, check))
             if check is not None:
                 check(self._file.rows, len(self.layout.classes))
             n, names = self._file.wide(self.layout)
-            found = LabelCounts(n, None if names is None else names.to_pylist(), self.layout.classes)
-            *_, last = found.clients or ("",)
-            if is_total(last) and len(found.n) > 2 and np.array_equal(found.n[:-1].sum(axis=0), found.n[-1]):
-                raise InputError(f": {last!r} is the sum of the rows above; remove it", row=len(found.n) - 1)
+            found = LabelCounts(n, None if names is None else names.to_pylist(), self.layout.classes or None)
+            above, name = found.n[:-1], found.client_name(len(found) - 1)
+            if len(above) > 1 and Column(name).named_like(TOTAL) and np.array_equal(above.sum(axis=0), found.n[-1]):
+                raise InputError(f": {name!r} is the sum of the rows above; remove it", row=len(above))
             return found
 
     @property
     def cells(self) -> int:
-        """Counts in a file that is read in parts."""
-        return int(_load_npy(self.path).size if self._file is None else self._file.rows * len(self.layout.classes))
+        """Counts in a wide table."""
+        return int(self._file.rows * max(1, len(self.layout.classes)))
 
     def chunks(self, cells: int = CHUNK_CELLS, named: bool = True) -> Iterator[Chunk]:
         """The table in parts of about `cells` counts, so that it need not fit into memory (Parquet and NPY).
@@ -132,8 +132,7 @@ class CountTable:
             return
         with _naming(self.path):
             layout = self.layout if named else replace(self.layout, client=None)
-            parts = _npy_parts(self.path, cells) if self._file is None else self._file.parts(layout, cells)
-            for start, n, names in parts:
+            for start, n, names in self._file.parts(layout, cells):
                 try:
                     counts = LabelCounts(n, classes=layout.classes or None)
                 except InputError as error:
@@ -155,7 +154,7 @@ def write_allocation(path: PathLike, counts: LabelCounts, allocation: Allocation
     write_parts(path, allocation.policy, [(Chunk(counts, counts.clients, 0), allocation)])
 
 
-def write_parts(path: PathLike, policy: str, parts: Iterable[tuple[Chunk, Allocation]]) -> None:
+def write_parts(path: PathLike, policy: str, parts: PlannedParts) -> None:
     """Write an allocation part by part, by the file's ending; the file appears when all parts are written."""
     suffix = format_of(path, *PLAN_FORMATS)
     with written_whole(path) as part:
@@ -169,7 +168,7 @@ def write_parts(path: PathLike, policy: str, parts: Iterable[tuple[Chunk, Alloca
             _write_json(part, policy, parts)
 
 
-def _write_csv(path: Path, parts: Iterable[tuple[Chunk, Allocation]]) -> None:
+def _write_csv(path: Path, parts: PlannedParts) -> None:
     """Rows as CSV, which cannot hold the policy's name: a column of clients, and one for each class."""
     with path.open("w", encoding="utf-8", newline="") as file:
         rows = csv.writer(file, lineterminator="\n")
@@ -180,7 +179,7 @@ def _write_csv(path: Path, parts: Iterable[tuple[Chunk, Allocation]]) -> None:
             rows.writerows([name, *row] for name, row in zip(names, allocation.n.tolist(), strict=True))
 
 
-def _write_json(path: Path, policy: str, parts: Iterable[tuple[Chunk, Allocation]]) -> None:
+def _write_json(path: Path, policy: str, parts: PlannedParts) -> None:
     """One object: the policy, the classes, a row for each client, and the total at the end."""
     total = 0
     with path.open("w", encoding="utf-8") as file:
@@ -202,8 +201,7 @@ def read_allocation(path: PathLike) -> Allocation:
     if suffix == ".json":
         try:
             content = json.loads(read_bytes(path))
-            rows = [entry["n"] for entry in content["clients"]]
-            clients = [entry["client"] for entry in content["clients"]]
+            rows, clients = ([entry[key] for entry in content["clients"]] for key in ("n", "client"))
             policy, classes = str(content["policy"]), list(content["classes"])
         except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise damaged(path, f"no plan: {type(error).__name__} {error}", REMEDY) from None
@@ -211,11 +209,10 @@ def read_allocation(path: PathLike) -> Allocation:
         with _naming(path):
             file = _opened(path)
             classes = [name for name in file.schema.names if name != "client"]
-            columns = _values(file, ["client"], classes)
-        if not 0 < len(classes) < len(columns):
-            raise InputError(f"{path}: no plan, which has a column client and one for each class; {REMEDY}")
-        clients = columns["client"]
-        rows = [list(row) for row in zip(*(columns[name] for name in classes), strict=True)]
+            if not 0 < len(classes) < len(file.schema.names):
+                raise InputError(f"no plan, which has a column client and one for each class; {REMEDY}")
+            clients, *columns = _values(file.read(["client"], classes)).values()
+        rows = [list(row) for row in zip(*columns, strict=True)]
         policy = ((file.schema.metadata or {}).get(b"fedeas.policy") or b"").decode()
     try:
         return Allocation(rows, policy, clients, classes)
@@ -224,20 +221,17 @@ def read_allocation(path: PathLike) -> Allocation:
 
 
 def _opened(path: PathLike) -> Any:
+    if (suffix := Path(path).suffix.lower()) == ".npy":
+        return ArrayFile(path)
     from fedeas.planning import arrow_tables
 
-    kind = arrow_tables.CsvFile if Path(path).suffix.lower() == ".csv" else arrow_tables.ParquetFile
-    return kind(Path(path))
+    return (arrow_tables.CsvFile if suffix == ".csv" else arrow_tables.ParquetFile)(Path(path))
 
 
-def _values(file: Any, texts: Sequence[str], counts: Sequence[str]) -> dict[str, list[Any]]:
-    """All columns, of which some hold names, and some counts."""
+def _values(table: Any) -> dict[str, list[Any]]:
     from fedeas.planning.arrow_tables import name_column, plain
 
-    table = file.read(file.schema.names, texts, counts)
-    return {
-        name: name_column(plain(table.column(name)), f"value in {name!r}").to_pylist() for name in table.column_names
-    }
+    return {name: name_column(plain(table[name]), f"value in {name!r}").to_pylist() for name in table.column_names}
 
 
 @contextmanager
@@ -254,20 +248,26 @@ def _naming(path: PathLike) -> Iterator[None]:
         raise InputError(f"{path}: cannot be read ({' '.join(str(error).split())})") from None
 
 
-def _load_npy(path: PathLike) -> Any:
-    try:
-        array = np.load(path, mmap_mode="r", allow_pickle=False)
-    except DAMAGED_ARRAYS as error:
-        raise InputError(f"cannot be read ({printable(error)[:200]})") from None
-    if not isinstance(array, np.ndarray):
-        raise InputError("holds no single array; save the table with numpy.save")
-    return array
+class ArrayFile:
+    """An array of counts without names, of which only what is used is read from the disk."""
 
+    def __init__(self, path: PathLike) -> None:
+        try:
+            self.array = np.load(path, mmap_mode="r", allow_pickle=False)
+        except DAMAGED_ARRAYS as error:
+            raise InputError(f"cannot be read ({printable(error)[:200]})") from None
+        if not isinstance(self.array, np.ndarray):
+            raise InputError("holds no single array; save the table with numpy.save")
+        self.rows = self.array.size  # its classes are not known by names
 
-def _npy_parts(path: PathLike, cells: int) -> Iterator[tuple[int, Any, None]]:
-    array = _load_npy(path)
-    if array.ndim != 2 or not array.size:
-        LabelCounts(array)  # says what is wrong
-    rows = max(1, cells // array.shape[1])
-    for start in range(0, array.shape[0], rows):
-        yield start, np.array(array[start : start + rows]), None
+    def wide(self, layout: Layout) -> tuple[Any, None]:
+        """All counts; nothing names the clients."""
+        return self.array, None
+
+    def parts(self, layout: Layout, cells: int) -> Iterator[tuple[int, Any, None]]:
+        """The counts in parts of so many, with the first row of each."""
+        if self.array.ndim != 2 or not self.array.size:
+            LabelCounts(self.array)  # says what is wrong
+        rows = max(1, cells // self.array.shape[1])
+        for start in range(0, len(self.array), rows):
+            yield start, np.array(self.array[start : start + rows]), None

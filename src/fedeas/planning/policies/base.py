@@ -84,6 +84,12 @@ class Policy(Described):
         raise NotImplementedError
 
     @property
+    def can_plan_in_parts(self) -> bool:
+        """Whether it can plan a table in parts, and its budget needs no other clients."""
+        budget = getattr(self, self.budget_field, None)
+        return type(self).in_parts is not Policy.in_parts and (not isinstance(budget, Policy) or budget.is_local)
+
+    @property
     def needs(self) -> Needs:
         """What clients must reveal so that each can have its row of the allocation."""
         return Needs.NOTHING if self.is_local else Needs.COUNTS
@@ -154,7 +160,7 @@ class Budgeted(Policy):
     """
 
     budget: Budget
-    budget_field: ClassVar[str] = "budget"
+    budget_field = "budget"
 
 
 @dataclass(frozen=True)

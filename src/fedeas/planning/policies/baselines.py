@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 
@@ -20,9 +19,9 @@ class NoGeneration(Policy):
     0
     """
 
-    is_local: ClassVar[bool] = True
-    description: ClassVar[str] = "Nothing is generated: plain federated learning."
-    colour: ClassVar[str] = "grey"
+    is_local = True
+    description = "Nothing is generated: plain federated learning."
+    colour = "grey"
 
     def allocate(self, counts: LabelCounts) -> Allocation:
         """Zero everywhere."""
@@ -37,11 +36,9 @@ class FullBalance(Policy):
     array([[0, 7, 9]])
     """
 
-    is_local: ClassVar[bool] = True
-    description: ClassVar[str] = (
-        "Fills every class of a client to its largest: removes all imbalance, at many times the price."
-    )
-    colour: ClassVar[str] = "vermillion"
+    is_local = True
+    description = "Fills every class of a client to its largest: removes all imbalance, at many times the price."
+    colour = "vermillion"
 
     def allocate(self, counts: LabelCounts) -> Allocation:
         """Fill to the largest class."""
@@ -57,8 +54,8 @@ class Uniform(Spread):
            [1, 1]])
     """
 
-    description: ClassVar[str] = "The same number for every client and class, needed or not."
-    colour: ClassVar[str] = "orange"
+    description = "The same number for every client and class, needed or not."
+    colour = "orange"
 
     def receives(self, row: IntArray) -> BoolArray:
         """All classes."""
@@ -74,8 +71,8 @@ class MissingOnly(Spread):
            [2, 0]])
     """
 
-    description: ClassVar[str] = "The budget is spread over classes that a client does not have at all."
-    colour: ClassVar[str] = "green"
+    description = "The budget is spread over classes that a client does not have at all."
+    colour = "green"
 
     @classmethod
     def suits(cls, counts: LabelCounts) -> bool:
@@ -84,7 +81,7 @@ class MissingOnly(Spread):
 
     def receives(self, row: IntArray) -> BoolArray:
         """The absent classes."""
-        return np.asarray(row == 0)
+        return row == 0
 
 
 @dataclass(frozen=True)
@@ -98,7 +95,7 @@ class BySize(Budgeted):
            [2, 2]])
     """
 
-    description: ClassVar[str] = "Large clients get more; each spreads its part evenly over all classes."
+    description = "Large clients get more; each spreads its part evenly over all classes."
 
     def in_parts(self, parts: ReadParts) -> Placer:
         """Split by size over clients, rounded down, then evenly over classes; the first ones get the rest."""
@@ -106,7 +103,7 @@ class BySize(Budgeted):
 
         def shares(part: LabelCounts) -> IntArray:
             exact = np.int64 if total * int(part.sizes.max()) < 2**63 else object  # no product may overflow
-            return np.asarray((part.sizes.astype(exact) * total // real).astype(np.int64))
+            return (part.sizes.astype(exact) * total // real).astype(np.int64)
 
         rest = total - sum(int(shares(part).sum()) for part in parts())
 
@@ -116,6 +113,6 @@ class BySize(Budgeted):
             own[:rest] += 1
             rest = max(rest - part.num_clients, 0)
             even, left = np.divmod(own[:, None], part.num_classes)
-            return np.asarray(even + (np.arange(part.num_classes) < left))
+            return even + (np.arange(part.num_classes) < left)
 
         return place

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 
@@ -31,8 +30,8 @@ class CostAware(Policy):
     """
 
     price: Positive
-    is_local: ClassVar[bool] = True
-    description: ClassVar[str] = "Generates for as long as the next image is worth its price."
+    is_local = True
+    description = "Generates for as long as the next image is worth its price."
 
     def allocate(self, counts: LabelCounts) -> Allocation:
         """The optimal whole number for each pair."""
@@ -51,4 +50,4 @@ class CostAware(Policy):
         """J of a pair, a 4r / (1 + r)^2 - price m with a = lack^2 / N, written so that lack may be 0."""
         with np.errstate(invalid="ignore"):
             share = np.where(lack > 0, 4 * samples * lack / (lack + samples) ** 2, 0.0)
-        return np.asarray(lack**2 / sizes * share - self.price * samples)
+        return lack**2 / sizes * share - self.price * samples

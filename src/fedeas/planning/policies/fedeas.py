@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Literal
 
 import numpy as np
 
@@ -42,11 +42,11 @@ class FedEAS(Policy):
     gamma: NotNegative = 0.5
     entropy: bool = True
     fill: Fill = "below-mean"
-    is_local: ClassVar[bool] = True
-    description: ClassVar[str] = (
+    is_local = True
+    description = (
         "Skewed clients get more, balanced ones none; each fills its scarce classes. Needs its own counts only."
     )
-    colour: ClassVar[str] = "blue"
+    colour = "blue"
 
     def scale(self, counts: LabelCounts) -> FloatArray:
         """The factor s_k of beta: n̄_k^gamma (1 - H̃_k) of each client."""

@@ -5,15 +5,14 @@ from __future__ import annotations
 import heapq
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import ClassVar
 
 import numpy as np
 
 from fedeas.core.arrays import FloatArray, IntArray
 from fedeas.planning.counts import Allocation, LabelCounts
-from fedeas.planning.policies.base import Budgeted, samples_in
-from fedeas.planning.policies.prices import bisect_price
-from fedeas.planning.policies.waterfill import Waterfill, check_searchable
+from fedeas.planning.policies.base import Budgeted, Placer, ReadParts
+from fedeas.planning.policies.prices import Fleet, bisect_price, searchable_budget
+from fedeas.planning.policies.waterfill import Waterfill, fill_by_gain
 
 # Prices closer than this (relatively) are compared exactly; float gains have errors of about 1e-15.
 SAFE_MARGIN = 1e-9
@@ -34,12 +33,11 @@ class Greedy(Budgeted):
            [0, 0, 0]])
     """
 
-    description: ClassVar[str] = "One image after the other where it helps most. Needs the counts of all clients."
+    description = "One image after the other where it helps most. Needs the counts of all clients."
 
     def allocate(self, counts: LabelCounts) -> Allocation:
         """Spend the budget by falling gain."""
-        total = samples_in(self.budget, [counts])
-        check_searchable(total)
+        total = searchable_budget(self.budget, [counts])
         curves = Waterfill(counts, total)
         surplus = total - int(curves.demand.sum())
         if surplus >= 0:
@@ -48,6 +46,18 @@ class Greedy(Budgeted):
         else:
             samples = by_falling_gain(curves, total)
         return Allocation(curves.fill(samples), self.spec)
+
+    def in_parts(self, parts: ReadParts) -> Placer:
+        """The same for a table that does not fit into memory."""
+        fleet = Fleet(parts, self.budget)
+        return fill_by_gain(
+            parts,
+            fleet,
+            Waterfill.taken_above,
+            lambda near, total, _: by_falling_gain(near, total),
+            lambda curves, samples, low: next_gain(curves, samples) >= low,
+            SAFE_MARGIN,
+        )
 
 
 def by_falling_gain(curves: Waterfill, total: int) -> IntArray:

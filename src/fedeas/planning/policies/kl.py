@@ -15,16 +15,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import ClassVar
 
 import numpy as np
 
 from fedeas.core.arrays import FloatArray, IntArray
 from fedeas.core.spec import Positive
 from fedeas.planning.counts import Allocation, CertifiedAllocation, LabelCounts
-from fedeas.planning.policies.base import Budgeted, samples_in
-from fedeas.planning.policies.prices import FINE, Rounding, bisect_price, fine_total
-from fedeas.planning.policies.waterfill import check_searchable
+from fedeas.planning.policies.base import Budgeted, Placer, ReadParts
+from fedeas.planning.policies.prices import FINE, Fleet, Passes, Rounding, bisect_price, fine_total, searchable_budget
 
 
 @dataclass(frozen=True)
@@ -43,20 +41,41 @@ class KL(Budgeted):
     """
 
     smoothing: Positive = 1.0
-    description: ClassVar[str] = (
+    description = (
         "Brings every client's labels closest to equal shares; missing classes first. Needs the counts of all clients."
     )
 
     def allocate(self, counts: LabelCounts) -> CertifiedAllocation:
         """Find the price at which the budget is spent, and round."""
-        total = samples_in(self.budget, [counts])
-        check_searchable(total)
+        total = searchable_budget(self.budget, [counts])
         curves = DivergenceCurves(counts.n, counts.weights, self.smoothing)
         wanted, price = spend(curves, total)
         rounded = Rounding(lambda: iter([wanted]), total).next_part(wanted)
         bound = curves.value(wanted) + price * (float(wanted.sum()) - total)
         gap = max(curves.value(rounded) - bound, 0.0)
         return CertifiedAllocation(rounded, self.spec, gap, "the divergence")
+
+    def in_parts(self, parts: ReadParts) -> Placer:
+        """The same for a table that does not fit into memory."""
+        fleet = Fleet(parts, self.budget)
+
+        def curves_of(part: LabelCounts) -> DivergenceCurves:
+            return DivergenceCurves(part.n, part.sizes / fleet.samples, self.smoothing)
+
+        passes = Passes(parts, curves_of, lambda curves, price: fine_total(curves.samples_at(price)))
+        highest, matched, price = 0.0, 0, 0.0
+        for curves in passes.curves():
+            highest, matched = max(highest, curves.highest_price), matched + fine_total(curves.matched())
+        surplus, total = fleet.total - matched / FINE, fleet.total * FINE
+        if surplus < 0:
+            _, guess = spend(curves_of(fleet.some), fleet.sampled_total)
+            price = passes.bisect(total, highest, *passes.enclose(total, matched, highest, guess, apart=-1))
+
+        def samples_of(curves: DivergenceCurves) -> FloatArray:
+            return curves.samples_at(price) if surplus < 0 else curves.matched(surplus / fleet.clients)
+
+        rounding = Rounding(lambda: map(samples_of, passes.curves()), fleet.total)
+        return lambda part: rounding.next_part(samples_of(curves_of(part)))
 
     def divergence(self, counts: LabelCounts, allocation: Allocation | None = None) -> float:
         """The sum over clients of p_k KL(u || q_k), with smoothed shares, that the policy minimises."""
@@ -83,7 +102,7 @@ class DivergenceCurves:
 
     def at_level(self, level: FloatArray) -> FloatArray:
         """The samples that raise each client's classes to its level."""
-        return np.asarray(np.maximum(self.share * level[:, None] - self.have, 0.0))
+        return np.maximum(self.share * level[:, None] - self.have, 0.0)
 
     def samples_at(self, price: float) -> FloatArray:
         """The samples whose gain is above the price: up to the level y at which 1/y - 1/(T y + R) = price / p_k."""
@@ -108,7 +127,7 @@ class DivergenceCurves:
     @cached_property
     def _stage_gains(self) -> FloatArray:
         """Gain per sample, without the client's weight, where each class joins the raised ones; falls to 0."""
-        return np.asarray(1 / self.levels - 1 / (self.raised_shares * self.levels + self.untouched))
+        return 1 / self.levels - 1 / (self.raised_shares * self.levels + self.untouched)
 
 
 def spend(curves: DivergenceCurves, total: int) -> tuple[FloatArray, float]:

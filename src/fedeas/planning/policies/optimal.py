@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import ClassVar
+from dataclasses import dataclass, replace
+from itertools import islice
 
 import numpy as np
 
 from fedeas.core.arrays import FloatArray, IntArray
 from fedeas.planning.counts import CertifiedAllocation, LabelCounts
-from fedeas.planning.policies.base import Budgeted, samples_in
-from fedeas.planning.policies.prices import bisect_price
-from fedeas.planning.policies.waterfill import Waterfill, check_searchable
+from fedeas.planning.policies.base import Budgeted, Placer, ReadParts
+from fedeas.planning.policies.prices import CLOSE, Fleet, bisect_price, searchable_budget
+from fedeas.planning.policies.waterfill import Waterfill, fill_by_gain
 
 # Dynamic programming takes about K B^2 steps; this many take about a second.
 EXACT_STEPS = 2 * 10**7
@@ -32,14 +32,11 @@ class Optimal(Budgeted):
     (np.int64(4), 0.0)
     """
 
-    description: ClassVar[str] = (
-        "The best allocation of this many images. Needs the counts of all clients; for comparison."
-    )
+    description = "The best allocation of this many images. Needs the counts of all clients; for comparison."
 
     def allocate(self, counts: LabelCounts) -> CertifiedAllocation:
         """Exact for a small problem, with a certified gap for a large one."""
-        total = samples_in(self.budget, [counts])
-        check_searchable(total)
+        total = searchable_budget(self.budget, [counts])
         curves = Waterfill(counts, total)
         if is_small(counts.num_clients, total):
             samples, gap = _by_dynamic_programming(curves, total), 0.0
@@ -47,6 +44,28 @@ class Optimal(Budgeted):
             samples, bound = _by_convex_hulls(curves, total)
             gap = max(float(curves.value(samples).sum()) - bound, 0.0) / counts.total
         return CertifiedAllocation(curves.fill(samples), self.spec, gap)
+
+    def in_parts(self, parts: ReadParts) -> Placer:
+        """The same for a table that does not fit into memory; one more reading places the last few samples."""
+        fleet = Fleet(parts, self.budget)
+        if is_small(fleet.clients, fleet.total):
+            rows = iter(self.allocate(LabelCounts(np.concatenate([part.n for part in parts()]))).n)
+            return lambda part: np.stack([*islice(rows, part.num_clients)])
+        filling = fill_by_gain(
+            parts,
+            fleet,
+            Waterfill.best_at,
+            lambda near, total, highest: on_hulls(near, total, highest)[0],
+            lambda curves, samples, low: samples != (curves.best_at(low) if low > 0 else curves.demand),
+            CLOSE,
+        )
+        least, row, rest, filling.rest = np.inf, 0, filling.rest, 0
+        for part in parts():
+            curves, first_row = Waterfill(part, fleet.largest), filling.first_row
+            change = change_by(curves, filling.samples_of(curves), rest)
+            if change.min() < least:
+                least, row = change.min(), first_row + int(change.argmin())
+        return replace(filling, rest=rest, rest_row=row, first_row=0)
 
 
 def is_small(clients: int, total: int) -> bool:

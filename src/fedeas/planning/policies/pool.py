@@ -10,7 +10,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Literal
 
 import numpy as np
 
@@ -40,10 +40,8 @@ class Pool(Policy):
 
     distinct: Budget
     fill: PoolFill = "mean"
-    budget_field: ClassVar[str] = "distinct"
-    description: ClassVar[str] = (
-        "One pool of images that all clients share, as a server can make it: few are generated, many placed."
-    )
+    budget_field = "distinct"
+    description = "One pool of images that all clients share, as a server can make it: few are generated, many placed."
 
     def allocate(self, counts: LabelCounts) -> SharedAllocation:
         """Choose the size of the pool in each class; each client takes from it what it lacks."""
@@ -72,7 +70,7 @@ class Pool(Policy):
     def lacking(self, counts: LabelCounts) -> IntArray:
         """d_k^c, the samples that each class of each client lacks."""
         level = counts.n.max(axis=1) if self.fill == "max" else -(-counts.sizes // counts.num_classes)
-        return np.asarray(np.maximum(level[:, None] - counts.n, 0))
+        return np.maximum(level[:, None] - counts.n, 0)
 
 
 def pool_sizes(falling: Callable[[int], IntArray], clients: int, images: int) -> IntArray:

@@ -17,44 +17,76 @@ is not always the best allocation, and why levels, not single samples, are the p
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cached_property
+from operator import attrgetter
 from typing import NamedTuple
 
 import numpy as np
 
-from fedeas.core.arrays import FloatArray, IntArray
-from fedeas.core.errors import PolicyError
-from fedeas.planning.columns import MAX_CLIENT_SIZE
-from fedeas.planning.counts import LabelCounts, exact_integers
+from fedeas.core.arrays import BoolArray, FloatArray, IntArray, for_row_blocks
+from fedeas.planning.counts import MAX_SQUARED, LabelCounts, exact_integers
+from fedeas.planning.policies.base import ReadParts
+from fedeas.planning.policies.prices import Fleet, Passes, bisect_price
 
-
-def check_searchable(total: int) -> None:
-    """Refuse budgets of more samples than a client may hold."""
-    if total > MAX_CLIENT_SIZE:
-        raise PolicyError(f"a budget can be at most {MAX_CLIENT_SIZE:,} samples, not {total:,}; lower it")
+OPEN_CLIENTS = 100_000
+"""The search ends when two prices differ by at most this many samples; the rest is decided in memory."""
 
 
 class Round(NamedTuple):
-    """Columns of a number for each client: stage j, common level L of the j smallest classes, and samples to reach it."""
+    """For each client, as columns: stage j, common level L of its j smallest classes, and the samples to reach it."""
 
     stage: IntArray
     level: IntArray
     start: IntArray
 
 
-class Waterfill:
+class SortedCounts:
+    """The counts of each client in rising order, with the sums of the first 0, 1, ... of them and of their squares."""
+
+    def __init__(self, counts: LabelCounts, total: int = 0) -> None:
+        self.counts, self.largest = counts, max(int(counts.sizes.max()), total)
+        self.sorted = np.empty_like(counts.n)
+
+        def sort(rows: slice) -> None:
+            self.sorted[rows] = np.sort(counts.n[rows], axis=1)
+
+        for_row_blocks(sort, *counts.n.shape)
+        self.sums = self._running_sums(1)
+
+    @cached_property
+    def square_sums(self) -> IntArray:
+        """The sums of squares, in Python's whole numbers if 64 bits do not hold them."""
+        return self._running_sums(2)
+
+    def _running_sums(self, power: int) -> IntArray:
+        kind = np.int64 if power == 1 or self.largest <= MAX_SQUARED else object
+        sums: IntArray = np.zeros((len(self.counts), self.counts.num_classes + 1), dtype=kind)
+
+        def add(rows: slice) -> None:
+            np.cumsum(self.sorted[rows].astype(kind, copy=False) ** power, axis=1, out=sums[rows, 1:])
+
+        for_row_blocks(add, *self.counts.n.shape)
+        return sums
+
+
+def cells_of(table: IntArray, rows: IntArray, columns: IntArray | int) -> IntArray:
+    """Single cells of a table; several times faster than `np.take_along_axis`."""
+    return table.ravel().take(rows * table.shape[1] + columns)
+
+
+class Waterfill(SortedCounts):
     """The curves of all clients of a federation, for up to `total` samples."""
 
     def __init__(self, counts: LabelCounts, total: int = 0) -> None:
-        self.counts, self._sizes = counts, counts.sizes[:, None]
-        self.sorted = np.sort(counts.n, axis=1)
-        self._sums = np.cumsum(self.sorted, axis=1)
-        self.largest = max(int(counts.sizes.max()), total)
+        super().__init__(counts, total)
+        self._sizes, self._rows = counts.sizes[:, None], np.arange(len(counts))[:, None]
 
     @cached_property
     def demand(self) -> IntArray:
         """Samples that balance each client completely."""
-        return np.asarray(self.counts.num_classes * self.sorted[:, -1] - self.counts.sizes)
+        return self.counts.num_classes * self.sorted[:, -1] - self.counts.sizes
 
     def fill(self, samples: IntArray) -> IntArray:
         """The allocation in which client k raises its smallest classes with `samples[k]` samples."""
@@ -76,7 +108,7 @@ class Waterfill:
     def round_after(self, samples: IntArray) -> Round:
         """The round that each client is in after `samples[k]` samples."""
         stage = 1 + (self._stage_ends <= samples[:, None]).sum(axis=1, keepdims=True)
-        sums = _pick(self._sums, stage)
+        sums = cells_of(self.sums, self._rows, stage)
         level = (sums + samples[:, None]) // stage
         return Round(stage, level, stage * level - sums)
 
@@ -87,11 +119,11 @@ class Waterfill:
         a cubic in M without a square term, `price M^3 + (N R / j) M - N (Q + R^2 / j) = 0`, solved in closed form.
         """
         stage = np.maximum((self._stage_gains > price).sum(axis=1, keepdims=True), 1)
-        sums, sizes = _pick(self._sums, stage), self._sizes
+        sums, sizes = cells_of(self.sums, self._rows, stage), self._sizes
         rest, squares = (sizes - sums).astype(np.float64), self._rest_squares(stage).astype(np.float64)
         target = cubic_root(sizes * rest / (stage * price), -sizes * (squares + rest**2 / stage) / price)
-        first = _pick(self.sorted, stage)
-        last = _pick(self.sorted, np.minimum(stage + 1, self.counts.num_classes))
+        first = cells_of(self.sorted, self._rows, stage - 1)
+        last = cells_of(self.sorted, self._rows, np.minimum(stage, self.counts.num_classes - 1))
         level = np.clip(np.ceil((target - rest) / stage).astype(np.int64) - 1, first, np.maximum(last - 1, first))
         # The root has rounding errors: decide between two neighbouring levels by their gains.
         level += (level + 1 < last) & (self.gain(stage, level + 1) > price)
@@ -100,15 +132,15 @@ class Waterfill:
 
     def gain(self, stage: IntArray | int, level: IntArray, odd: IntArray | int = 0) -> FloatArray:
         """The gain of the next sample, when `odd` samples have been placed in the round that begins at this level."""
-        rest, exact = self._sizes - _pick(self._sums, stage), exact_integers(level, self.largest)
+        rest, exact = self._sizes - cells_of(self.sums, self._rows, stage), exact_integers(level, self.largest)
         above = self._rest_squares(stage) - exact * rest + odd * (exact + 1)
-        return self._sizes * _ratio(above, ((rest + stage * level).astype(np.float64) + odd) ** 3)
+        return self._sizes * ratio_of(above, ((rest + stage * level).astype(np.float64) + odd) ** 3)
 
     def taken_above(self, price: float) -> IntArray:
         """How many samples each client takes until the gain of its next one is at or below `price`; for `Greedy`."""
         at, odd = self.round_at_price(price), np.arange(self.counts.num_classes)
         ends = (self.gain(at.stage, at.level, odd) <= price) | (odd >= at.stage)
-        return np.asarray(at.start[:, 0] + ends.argmax(axis=1))
+        return at.start[:, 0] + ends.argmax(axis=1)
 
     def best_at(self, price: float) -> IntArray:
         """The number of samples t that minimises value + 2 price t for each client; it is in the round at that price.
@@ -118,22 +150,18 @@ class Waterfill:
         """
         at, odd = self.round_at_price(price), np.arange(self.counts.num_classes + 1)
         values = np.where(odd <= at.stage, self._values(at, odd), np.inf)
-        return np.asarray(at.start[:, 0] + (values + 2 * price * odd).argmin(axis=1))
+        return at.start[:, 0] + (values + 2 * price * odd).argmin(axis=1)
 
     def _values(self, at: Round, odd: IntArray) -> FloatArray:
         """The value of each client when `odd` samples have been placed in a round."""
         level = exact_integers(at.level, self.largest)
         squares = self._rest_squares(at.stage) + at.stage * level**2 + odd * (2 * level + 1)
-        return self._sizes * _ratio(squares, (self._sizes + at.start + odd).astype(np.float64) ** 2)
-
-    @cached_property
-    def _square_sums(self) -> IntArray:
-        return np.cumsum(exact_integers(self.sorted, self.largest) ** 2, axis=1)
+        return self._sizes * ratio_of(squares, (self._sizes + at.start + odd).astype(np.float64) ** 2)
 
     @cached_property
     def _stage_ends(self) -> IntArray:
         """Samples after which stages 2, 3, ... begin."""
-        return np.arange(1, self.counts.num_classes) * self.sorted[:, 1:] - self._sums[:, :-1]
+        return np.arange(1, self.counts.num_classes) * self.sorted[:, 1:] - self.sums[:, 1:-1]
 
     @cached_property
     def _stage_gains(self) -> FloatArray:
@@ -141,16 +169,12 @@ class Waterfill:
         return self.gain(np.arange(1, self.counts.num_classes + 1), self.sorted)
 
     def _rest_squares(self, stage: IntArray | int) -> IntArray:
-        return self._square_sums[:, -1:] - _pick(self._square_sums, stage)
+        return self.square_sums[:, -1:] - cells_of(self.square_sums, self._rows, stage)
 
 
-def _pick(table: IntArray, stage: IntArray | int) -> IntArray:
-    """The entries of each client's stages; stages count from 1."""
-    return np.asarray(table[np.arange(len(table))[:, None], stage - 1])
-
-
-def _ratio(above: IntArray, below: FloatArray) -> FloatArray:
-    return np.asarray(above / below, dtype=np.float64)  # Python's whole numbers give Python's floats
+def ratio_of(above: IntArray, below: FloatArray) -> FloatArray:
+    """The quotient as floats, also of Python's whole numbers."""
+    return np.asarray(above / below, dtype=np.float64)
 
 
 def cubic_root(linear: FloatArray, constant: FloatArray) -> FloatArray:
@@ -164,3 +188,76 @@ def cubic_root(linear: FloatArray, constant: FloatArray) -> FloatArray:
         steepness = -constant / (2 * width**3)
         root = 2 * width * np.sinh(np.arcsinh(steepness) / 3)
     return np.where(steepness < 1e100, root, np.cbrt(-constant))  # the linear term is lost in rounding, or 0
+
+
+@dataclass
+class Filling:
+    """Place the next part: each client takes what `usual` says, except some, given by row and number of samples.
+
+    The client in `rest_row` takes the rest of the budget as well.
+    """
+
+    largest: int
+    usual: Callable[[Waterfill], IntArray]
+    rows: IntArray
+    samples: IntArray
+    rest: int = 0
+    rest_row: int = 0
+    first_row: int = 0
+
+    def samples_of(self, curves: Waterfill) -> IntArray:
+        """The samples of each client of the next part; parts come in order."""
+        samples = self.usual(curves).copy()
+        rows, rest_row = self.rows - self.first_row, self.rest_row - self.first_row
+        here = (rows >= 0) & (rows < len(samples))
+        samples[rows[here]] = self.samples[here]
+        if 0 <= rest_row < len(samples):
+            samples[rest_row] += self.rest
+        self.first_row += len(samples)
+        return samples
+
+    def __call__(self, part: LabelCounts) -> IntArray:
+        """The allocation of the next part."""
+        curves = Waterfill(part, self.largest)
+        return curves.fill(self.samples_of(curves))
+
+
+def fill_by_gain(
+    parts: ReadParts,
+    fleet: Fleet,
+    take: Callable[[Waterfill, float], IntArray],
+    settle: Callable[[Waterfill, int, float], IntArray],
+    is_open: Callable[[Waterfill, IntArray, float], BoolArray],
+    margin: float,
+) -> Filling:
+    """All clients `take` the samples above a price; memory is enough to `settle` those that are still open near it.
+
+    What the budget leaves goes to the first client.
+    """
+
+    def curves_of(part: LabelCounts) -> Waterfill:
+        return Waterfill(part, fleet.largest)
+
+    passes = Passes(parts, curves_of, lambda curves, price: int(take(curves, price).sum()))
+    highest, demand = 0.0, 0  # a price at which nobody takes a sample, and the samples that balance everybody
+    for curves in passes.curves():
+        highest, demand = max(highest, 2 * curves.highest_gain), demand + int(curves.demand.sum())
+    total = fleet.total
+    if total >= demand:
+        return Filling(fleet.largest, attrgetter("demand"), *np.empty((2, 0), int), rest=total - demand)
+    some = curves_of(fleet.some)
+    guess = bisect_price(lambda price: passes.taken(some, price) <= fleet.sampled_total, highest).enough
+    low, high = passes.enclose(total, demand, highest, guess, OPEN_CLIENTS)
+    low, high = low * (1 - margin), high * (1 + margin)
+    opened, counts, first_row = [], [], 0
+    for part in parts():
+        curves = curves_of(part)
+        samples = take(curves, high)
+        left = is_open(curves, samples, low)
+        opened.append(first_row + np.flatnonzero(left))
+        counts.append(part.n[left])
+        total -= int(samples[~left].sum())
+        first_row += part.num_clients
+    chosen = settle(curves_of(LabelCounts(np.concatenate(counts))), total, highest)
+    rest = total - int(chosen.sum())
+    return Filling(fleet.largest, lambda curves: take(curves, high), np.concatenate(opened), chosen, rest)
