@@ -25,9 +25,8 @@ from measure import save
 from streamlit.testing.v1 import AppTest
 
 from fedeas.cli.planner import PAGE
-from fedeas.views.web import sources
+from fedeas.views.web import FOLDER_VARIABLE, sources
 from fedeas.views.web.plan_choices import table_file
-from fedeas.views.web.runs import FOLDER_VARIABLE
 
 SIZES = [(100, 100), (20, 10), (45, 44), (500, 100)]
 UPLOADS = STEPS = 9

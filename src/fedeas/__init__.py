@@ -68,10 +68,10 @@ if TYPE_CHECKING:
     from fedeas.calls.augmentation import augment as augment
     from fedeas.calls.images import SyntheticImages as SyntheticImages
     from fedeas.calls.images import generate as generate
-    from fedeas.calls.run_plans import RunPlan as RunPlan
-    from fedeas.calls.run_plans import partition as partition
+    from fedeas.calls.running import RunPlan as RunPlan
+    from fedeas.calls.running import partition as partition
     from fedeas.calls.running import run as run
-    from fedeas.views import report as report
+    from fedeas.views.report import report as report
 
 __version__ = VERSION
 
@@ -130,25 +130,24 @@ __all__ = [
 
 _LAZY = {
     "Augmented": "calls.augmentation",
-    "RunPlan": "calls.run_plans",
+    "RunPlan": "calls.running",
     "SyntheticImages": "calls.images",
     "augment": "calls.augmentation",
     "generate": "calls.images",
-    "partition": "calls.run_plans",
+    "partition": "calls.running",
+    "report": "views.report",
     "run": "calls.running",
 }
-"""Names that are loaded on first use, and their modules: they need torch, which planning does not."""
+"""Names that are loaded on first use, and their modules: they need torch or matplotlib, which planning does not."""
 
 
 def __dir__() -> list[str]:
     """The public names."""
-    return sorted([*__all__, *_LAZY, "__version__", "report"])
+    return sorted([*__all__, *_LAZY, "__version__"])
 
 
 def __getattr__(name: str) -> Any:
     """Load what needs torch or matplotlib on first use."""
-    if name == "report":
-        return import_module("fedeas.views.report")
     if name not in _LAZY:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     with extra_for(f"fedeas.{name}"):

@@ -4,7 +4,6 @@ import re
 
 import pytest
 from rich.console import Console
-from rich.text import Text
 
 from fedeas.cli.display import FittedTable, comparison_table, output, runs_tables, states_table
 from fedeas.config import RunConfig
@@ -144,7 +143,7 @@ def test_a_comparison_is_whole_in_a_narrow_terminal():
 
 def test_a_column_that_does_not_fit_makes_room_for_the_next():
     columns = {"name": ["x" * 10], "long": ["y" * 30], "short": ["z"]}
-    table = FittedTable(Text("title"), {head: [Text(cell) for cell in cells] for head, cells in columns.items()})
+    table = FittedTable("title", columns)
     assert [("y" * 30 in text, "z" in text) for text in (printed(table, 30), printed(table, 80))] == [
         (False, True),
         (True, True),

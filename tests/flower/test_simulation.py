@@ -17,7 +17,7 @@ from fedeas.config import load_config
 from fedeas.core.errors import StoppedError
 from fedeas.federation.run import execute
 from fedeas.runs.store import RunStore
-from fedeas.views.report import write_report
+from fedeas.views.report import report as write_report
 
 pytestmark = pytest.mark.skipif(
     not (importlib.util.find_spec("flwr") and importlib.util.find_spec("ray")),
@@ -37,7 +37,7 @@ from pathlib import Path
 from flwr.serverapp import ServerApp
 from flwr.simulation import run_simulation
 from fedeas.config import load_config
-from fedeas.views.report import write_report
+from fedeas.views.report import report as write_report
 from fedeas.flower.app import client, run_on, simulated_machine
 from fedeas.runs.store import RunStore
 

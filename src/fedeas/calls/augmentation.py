@@ -16,18 +16,18 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 from torch.utils.data import Dataset
 
+from fedeas.calls.plans import plan as plan_counts
 from fedeas.core.arrays import IntArray
 from fedeas.core.devices import chosen_device
 from fedeas.core.errors import InputError, PolicyError, SpecError
 from fedeas.core.files import PathLike
-from fedeas.core.spec import refuse_class
 from fedeas.generators.bank import Bank
-from fedeas.generators.base import Generator, Shape, checked_address, plan_addresses
+from fedeas.generators.base import Shape, checked_address, plan_addresses
 from fedeas.generators.registry import AnyGenerator, generator_from, parse_generator
 from fedeas.generators.settings import GeneratorContext
 from fedeas.planning.counts import Allocation, LabelCounts, whole_numbers
 from fedeas.planning.plan import AnyPlan, Plan, read_plan
-from fedeas.planning.policies import POLICIES, AllocationPolicy, FedEAS, parse_policy
+from fedeas.planning.policies import POLICIES, AllocationPolicy, FedEAS
 
 Transform = Callable[[Tensor], Any]
 
@@ -131,14 +131,21 @@ def augment(
             return GeneratorContext.without_images("the dataset", names, _shape(image), device=device)
 
         source = generator_from(generator, context)
-        convert = _as_real(image, source.shape) if transform is None else transform
-        _check_fit(source, num_classes, image, convert)
+        if source.num_classes != num_classes:
+            raise InputError(f"the generator makes {source.num_classes} classes, not {num_classes}; give one that fits")
+        convert = transform or partial(_converted, _container(image), _layout(image, source.shape))
+        _check_fit(source.shape, image, convert)
         images = (source if bank is None else Bank(bank).of(source)).sample(made, index)
         wanted = (made.size, *source.shape)
         if images.dtype != np.uint8 or images.shape != wanted:
             raise InputError(f"the generator must give uint8 {wanted}, not {images.dtype} {images.shape}")
         tensor = torch.from_numpy(np.require(images, requirements=["C", "W"]))
-        return Augmented(classes.size, row, dataset, tensor, _labels_like(label, made), convert)
+        classes_made: Any = made.tolist()  # labels with the type of a real one: a batch must be of one type
+        if isinstance(label, Tensor):
+            classes_made = torch.from_numpy(made).to(label.device, label.dtype)
+        elif isinstance(label, np.generic | np.ndarray):
+            classes_made = made.astype(label.dtype)
+        return Augmented(classes.size, row, dataset, tensor, classes_made, convert)
     except (SpecError, PolicyError) as error:  # a faulty spec is a faulty argument, too
         raise InputError(str(error)) from None
 
@@ -184,23 +191,18 @@ def _row(
                 "give a plan as plan=, a policy as policy="
             )
         number = int(client or 0)
-        row = _local_row(policy or PAPER, classes, num_classes) if budget is None else whole_numbers(budget, "a budget")
+        if budget is None:
+            found = plan_counts(LabelCounts(np.bincount(classes, minlength=num_classes)[None]), policy or PAPER)
+            if not found.policy.is_local:
+                local = ", ".join(name for name, kind in POLICIES.items() if kind.is_local)
+                wanted = f"needs the counts of all clients; use one that needs its own only: {local}"
+                raise InputError(f"policy {found.policy} {wanted}")
+            row = found.n[0]
+        else:
+            row = whole_numbers(budget, "a budget")
     if row.shape != (num_classes,) or row.min() < 0:
         raise InputError(f"the budget must have {num_classes} numbers of 0 or more, one for each class")
     return number, row
-
-
-def _local_row(policy: AllocationPolicy | str, classes: IntArray, num_classes: int) -> IntArray:
-    """What a policy gives for these labels alone."""
-    refuse_class(policy, "policy")
-    chosen = parse_policy(policy) if isinstance(policy, str) else policy
-    if not isinstance(chosen, AllocationPolicy):
-        raise InputError(f"policy must be a policy or a spec such as 'fedeas(beta=12)', not {type(chosen).__name__}")
-    if not chosen.is_local:
-        local = ", ".join(name for name, kind in POLICIES.items() if kind.is_local)
-        raise InputError(f"policy {chosen} needs the counts of all clients; use one that needs its own only: {local}")
-    counts = LabelCounts(np.bincount(classes, minlength=num_classes)[None])
-    return np.asarray(chosen.allocate(counts).n[0])
 
 
 def _first_sample(dataset: Any, label: int) -> tuple[Any, Any]:
@@ -216,22 +218,36 @@ def _first_sample(dataset: Any, label: int) -> tuple[Any, Any]:
     return sample[0], sample[1]
 
 
-def _labels_like(real: Any, classes: IntArray) -> Any:
-    """The labels with the type of a real label: a batch must be of one type."""
-    if isinstance(real, Tensor):
-        return torch.from_numpy(classes).to(real.device, real.dtype)
-    return classes.astype(real.dtype) if isinstance(real, np.generic | np.ndarray) else classes.tolist()
+def _check_fit(shape: Shape, real: Any, convert: Transform) -> None:
+    """Check on a blank image, before any generation, that real and synthetic samples can share a batch."""
+    blank = torch.zeros(shape, dtype=torch.uint8)
+    wanted = "pass transform=, from a uint8 tensor (channels, height, width) to what the dataset gives"
+    try:
+        form = _form(convert(blank.clone()))
+    except Exception as error:  # a user's function can fail in any way
+        reason = f"{type(error).__name__}: {' '.join(str(error).split())}"
+        hint = f"{wanted} (torchvision's ToPILImage() first, if it takes PIL images)"
+        raise InputError(f"transform fails for a {_form(blank)} with {reason}; {hint}") from error
+    if form != _form(real):
+        raise InputError(f"real images come as {_form(real)}, synthetic ones as {form}; {wanted}")
 
 
-def _as_real(real: Any, shape: Shape) -> Transform:
-    """The transform that gives generated images of this shape the form of this real image, where possible."""
+def _container(image: object) -> str:
+    """What an image is: a PIL image, found without importing PIL, an array, or something else, such as a tensor."""
+    return "picture" if hasattr(image, "getbands") else "array" if isinstance(image, np.ndarray) else "tensor"
+
+
+def _axes(image: Any) -> tuple[int, ...]:
+    return tuple(np.asarray(image).shape if _container(image) == "picture" else getattr(image, "shape", ()))
+
+
+def _layout(real: Any, shape: Shape) -> str:
+    """The axes that a generated image of this shape needs to be like this real image, as far as that is possible."""
     channels, height, width = shape
-    axes = _axes(real)
-    if _is_picture(real):
-        return partial(_converted, "picture", "hw" if channels == 1 else "hwc")
-    layout = "hwc" if axes == (height, width, channels) != shape else "chw"
-    container = "array" if isinstance(real, np.ndarray) else "tensor"
-    return partial(_converted, container, "hw" if axes == (height, width) else layout)
+    is_picture, axes = _container(real) == "picture", _axes(real)
+    if channels == 1 if is_picture else axes == (height, width):
+        return "hw"
+    return "hwc" if is_picture or axes == (height, width, channels) != shape else "chw"
 
 
 def _converted(container: str, layout: str, image: Tensor) -> Any:
@@ -247,37 +263,14 @@ def _converted(container: str, layout: str, image: Tensor) -> Any:
     return Image.fromarray(image.numpy())
 
 
-def _check_fit(source: Generator, num_classes: int, real: Any, convert: Transform) -> None:
-    """Check on a blank image, before any generation, that real and synthetic samples can share a batch."""
-    if source.num_classes != num_classes:
-        raise InputError(f"the generator makes {source.num_classes} classes, not {num_classes}; give one that fits")
-    blank = torch.zeros(source.shape, dtype=torch.uint8)
-    wanted = "pass transform=, from a uint8 tensor (channels, height, width) to what the dataset gives"
-    try:
-        form = _form(convert(blank.clone()))
-    except Exception as error:  # a user's function can fail in any way
-        reason = f"{type(error).__name__}: {' '.join(str(error).split())}"
-        hint = f"{wanted} (torchvision's ToPILImage() first, if it takes PIL images)"
-        raise InputError(f"transform fails for a {_form(blank)} with {reason}; {hint}") from error
-    if form != _form(real):
-        raise InputError(f"real images come as {_form(real)}, synthetic ones as {form}; {wanted}")
-
-
-def _is_picture(image: object) -> bool:
-    """Whether this is a PIL image, without importing PIL."""
-    return hasattr(image, "getbands")
-
-
-def _axes(image: Any) -> tuple[int, ...]:
-    return tuple(np.asarray(image).shape if _is_picture(image) else getattr(image, "shape", ()))
-
-
 def _shape(image: Any) -> Shape:
     """Channels, height and width of an image that has two or three axes."""
     match _axes(image):
         case height, width:
             return 1, height, width
-        case height, width, channels if _is_picture(image) or (channels in CHANNELS and height not in CHANNELS):
+        case height, width, channels if _container(image) == "picture" or (
+            channels in CHANNELS and height not in CHANNELS
+        ):
             return channels, height, width
         case channels, height, width:
             return channels, height, width
@@ -291,6 +284,6 @@ def _form(thing: Any) -> str:
         return f"{str(thing.dtype).removeprefix('torch.')} tensor {tuple(thing.shape)}{place}"
     if isinstance(thing, np.ndarray):
         return f"{thing.dtype} array {thing.shape}"
-    if _is_picture(thing):
+    if _container(thing) == "picture":
         return f"PIL image {thing.mode} {thing.size}"
     return type(thing).__name__

@@ -12,13 +12,13 @@ from rich.console import Console
 from typer.main import get_command
 
 from fedeas.cli.bank import bank
+from fedeas.cli.demo import demo
 from fedeas.cli.flower import flower
 from fedeas.cli.generate import generate
 from fedeas.cli.generator import generator
 from fedeas.cli.plan import partition, plan
 from fedeas.cli.planner import planner
-from fedeas.cli.pretrain import pretrain
-from fedeas.cli.runs import demo, report, run, runs
+from fedeas.cli.runs import pretrain, report, run, runs
 from fedeas.cli.weights import weights
 from fedeas.core import VERSION
 from fedeas.core.errors import FedEASError, RunError, extra_for

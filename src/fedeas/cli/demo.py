@@ -1,29 +1,29 @@
-"""The demo: compare five policies on scikit-learn's digits, with the same training, over several seeds."""
+"""``fedeas demo``: compare five policies on scikit-learn's digits, with the same training, over several seeds."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from multiprocessing import get_context
 from pathlib import Path
+from typing import Annotated
 
-from rich.console import Console
+import typer
 from rich.progress import Progress
 
+from fedeas.calls.running import partition, run_here
+from fedeas.cli.display import output, runs_tables
+from fedeas.cli.progress import announce
 from fedeas.config.run import RunConfig
 from fedeas.config.sections import EngineConfig, PartitionConfig, RoundsConfig, TrainConfig
 from fedeas.core.arrays import cores
 from fedeas.core.foreign_text import listed
-from fedeas.data.sources import load_dataset
-from fedeas.fast import backend_for
-from fedeas.federation.run import execute
-from fedeas.federation.split import split_data
 from fedeas.planning.beta import select_beta
 from fedeas.planning.policies import FedEAS
 from fedeas.runs.comparison import Seeds, conclusion, paired_difference
 from fedeas.runs.methods import grouped
-from fedeas.runs.store import Run, RunStore, read_run
+from fedeas.runs.store import Run, RunStore
 
 REFERENCE = "fedeas"
 
@@ -38,28 +38,32 @@ BASE = RunConfig(
 )
 
 
-def run_demo(
-    store: RunStore, seeds: int, console: Console, on_first: Callable[[float], None] = lambda left: None
-) -> list[Run]:
-    """Run every policy with every seed, one run on each core at a time, and return the runs in order.
+def demo(
+    out: Annotated[Path, typer.Option(help="Folder for the runs and the report.")] = Path("demo"),
+    seeds: Annotated[int, typer.Option(min=1, help="Seeds of each policy.")] = 5,
+) -> None:
+    """Compare five policies on scikit-learn's digits."""
+    from fedeas.views.report import report as write_report
 
-    After the first run, `on_first` gets the seconds that the others will take.
-    """
-    configs = list(demo_configs(seeds))
+    store, console, configs = RunStore(out / "runs"), output(), list(demo_configs(seeds))
     workers, start = min(cores(), len(configs)), time.perf_counter()
     with ProcessPoolExecutor(workers, get_context("spawn")) as pool, Progress(console=console, transient=True) as bar:
-        jobs = [pool.submit(_execute, config, str(store.root)) for config in configs]
+        jobs = [pool.submit(run_here, config, store) for config in configs]
         done = bar.track(as_completed(jobs), total=len(jobs), description="federated runs")
         for number, job in enumerate(done):
             job.result()
             if number == 0:
-                on_first((time.perf_counter() - start) * (len(jobs) / workers - 1))
-    return [read_run(job.result()) for job in jobs]
+                announce((time.perf_counter() - start) * (len(jobs) / workers - 1), "left for the other runs")
+    finished = [job.result() for job in jobs]
+    write_report(finished, out / "report.html", "FedEAS on digits")
+    console.print(runs_tables(finished, REFERENCE))
+    console.print(conclude(finished), markup=False, highlight=False)
+    print(f"report: {out / 'report.html'}")
 
 
 def demo_configs(seeds: int) -> Iterator[RunConfig]:
     """FedAvg without synthetic images; three policies at FedEAS's budget; Full-Balance as the upper reference."""
-    counts = split_data(BASE, load_dataset("digits")).counts
+    counts = partition(BASE, images=False).counts
     fedeas = FedEAS(select_beta(counts).roundest).spec  # the paper's two conditions, on these counts
     policies = {
         "fedavg": "no-generation",
@@ -96,7 +100,3 @@ def conclude(runs: Sequence[Run]) -> str:
         f"Accuracy in {methods[REFERENCE].window}: {accuracy}\n"
         f"Rounds to an accuracy of {BASE.rounds.threshold:.0%}: {f'{speed}{missed}'.strip()}"
     )
-
-
-def _execute(config: RunConfig, root: str) -> Path:
-    return execute(config, RunStore(root), backend_for=backend_for).path

@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from fedeas.cli.options import Overrides, read_config
+from fedeas.cli.options import Config, Overrides, read_config
 from fedeas.core.errors import FedEASError, InputError, RunError, extra_for
 
 flower = typer.Typer(name="flower", no_args_is_help=True, help="Train a federation on Flower's SuperLink and nodes.")
@@ -18,9 +18,7 @@ flower = typer.Typer(name="flower", no_args_is_help=True, help="Train a federati
 
 @flower.command()
 def run(
-    config: Annotated[
-        Path | None, typer.Argument(help="TOML file; without one, the defaults.", show_default=False)
-    ] = None,
+    config: Config = None,
     overrides: Overrides = None,
     superlink: Annotated[
         str, typer.Option(help="Name of the SuperLink in Flower's config.toml; by default Flower's default.")

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 from rich.console import Console
@@ -18,9 +16,6 @@ from fedeas.core.errors import InputError
 from fedeas.core.foreign_text import printable
 from fedeas.data.names import NAMES
 from fedeas.planning.tables import read_allocation
-
-if TYPE_CHECKING:
-    from fedeas.generators.plan_images.files import OnImages
 
 SECONDS_PER_LINE = 10.0  # without a terminal
 FORMATS = "folder (client/class/*.png), parquet or npz (a file for each client)"
@@ -58,18 +53,6 @@ def generate(
             raise InputError(f"--shape {shape}: give channels,height,width, such as 3,32,32") from None
         size = channels, height, width
     source = source_for(chosen, generator, dataset, data_root, size, device)
-    with _progress() as show:
-        start = time.perf_counter()
-        done = write_images(source, out, ImageFormat(form), client, bank, show)
-        seconds = time.perf_counter() - start
-    rate = f", {done.made / seconds:,.0f} images a second" if done.made else ""
-    print(printable(f"{done.images:,} images in {out}, {done.made:,} of them made now in {seconds:.1f} s{rate}"))
-    print(printable(f"manifest: {done.manifest}"))
-
-
-@contextmanager
-def _progress() -> Iterator[OnImages]:
-    """Show images, rate and time left; the first time that these are known, they are announced if they are many."""
     start, first, announced = time.perf_counter(), -1, False
     with steps_shown(Console(stderr=True), SECONDS_PER_LINE) as tell:
 
@@ -83,4 +66,8 @@ def _progress() -> Iterator[OnImages]:
                 announce(left, f"for the {of - images:,} images that are left")
             tell(images, of, f"images, {rate:,.1f} a second, about {duration(left)} left")
 
-        yield show
+        done = write_images(source, out, ImageFormat(form), client, bank, show)
+    seconds = time.perf_counter() - start
+    rate = f", {done.made / seconds:,.0f} images a second" if done.made else ""
+    print(printable(f"{done.images:,} images in {out}, {done.made:,} of them made now in {seconds:.1f} s{rate}"))
+    print(printable(f"manifest: {done.manifest}"))

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 
 from fedeas.calls.running import config_from, with_settings
 from fedeas.cli.display import foreign_text, output
@@ -283,7 +283,12 @@ def _candidates(data: Any, members: int, clients: Path | None, data_root: Path |
 
 def _check_table(reports: Sequence[Report], heads: Sequence[str], classes: Sequence[str]) -> Table:
     """The measures of generators side by side, with those of real test images."""
-    table = Table("measure", *map(foreign_text, heads), "real test images", title=f"{reports[0].images:,} images")
+    table = Table(
+        "measure",
+        *(Column(foreign_text(head)) for head in heads),
+        "real test images",
+        title=f"{reports[0].images:,} images",
+    )
     found = [{name: (value, real) for name, value, real in report.rows(classes)} for report in reports]
     for name in dict.fromkeys(name for rows in found for name in rows):
         values, real = zip(*(rows.get(name, ("", "")) for rows in found), strict=True)

@@ -17,7 +17,12 @@ Device = Annotated[str, typer.Option(help="cpu, cuda or auto.")]
 Folder = Annotated[Path, typer.Option("--runs", help="Folder of run directories.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print as JSON.")]
 Strict = Annotated[bool, typer.Option("--strict", help="Refuse weights if no record tells what they have seen.")]
+Config = Annotated[
+    Path | None,
+    typer.Argument(help="TOML file, or a name such as digits; without one, the defaults.", show_default=False),
+]
 Overrides = Annotated[list[str] | None, typer.Argument(help="key=value, such as train.lr=0.05.")]
+Plot = Annotated[Path | None, typer.Option(help="Draw it: .png or .svg.")]
 Minutes = Annotated[float | None, typer.Option(min=0.1, help="Pause then; the same command resumes.")]
 RUNS = Path("runs")
 

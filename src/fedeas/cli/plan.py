@@ -8,12 +8,15 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Literal
 
+import numpy as np
 import typer
 from rich.console import Console
+from rich.text import Text
 
-from fedeas.calls.client_counts import CountSource, own_clients, run_config
-from fedeas.cli.display import comparison_table, output, partition_table, summary_table
-from fedeas.cli.options import DataRoot, print_json
+from fedeas.calls import running
+from fedeas.calls.client_counts import NEEDS_IMAGES, CountSource, own_clients, run_config
+from fedeas.cli.display import comparison_table, facts_table, foreign_text, output
+from fedeas.cli.options import DataRoot, Plot, print_json
 from fedeas.cli.progress import announce, next_step
 from fedeas.config.reading import checked_config
 from fedeas.core.errors import InputError, RunError
@@ -23,7 +26,6 @@ from fedeas.core.records import check_not_input
 from fedeas.data import partition as schemes
 from fedeas.data.names import NAMES
 from fedeas.data.partition import PAPER_SEED
-from fedeas.federation.split import split_of
 from fedeas.planning import scores
 from fedeas.planning.advice import advice_for
 from fedeas.planning.beta import BALANCED
@@ -85,7 +87,7 @@ def plan(
     out: Annotated[
         Path | None, typer.Option(help="Write the plan (.csv, .parquet, .json) or a run's config (.toml).")
     ] = None,
-    plot: Annotated[Path | None, typer.Option(help="Draw it: .png or .svg.")] = None,
+    plot: Plot = None,
     as_json: AsJson = False,
 ) -> None:
     """Plan how many images each client makes of each class."""
@@ -93,32 +95,35 @@ def plan(
     if (counts is None) != example:
         raise InputError("give a file of label counts, or --example for the embedded one")
     _check_outputs(counts, out, plot)
-    before_reading = choose_policy(policy, limits)  # refuses what cannot be planned before a large input is read
+    policy_before = choose_policy(policy, limits)  # refuses what cannot be planned before a large input is read
     columns = ColumnNames(client_column, label_column, count_column)
-    own = None if counts is None else own_clients(counts)
-    if counts is None or own is not None:
-        for option, value in {"classes": classes, **vars(columns)}.items():
-            if value is not None:
-                name = "--classes" if option == "classes" else f"--{option}-column"
-                raise InputError(f"{name} is for a table of counts, not for {counts or '--example'}; leave it out")
-    if own is None and out is not None and out.suffix == ".toml":
-        raise InputError(f"{out}: a run needs images, not counts alone; plan folder:DIR or a split (.npz)")
+    own = CountSource("the example", find_example().counts) if counts is None else own_clients(counts)
+    if own is not None:
+        options = {"--classes": classes, **{f"--{key}-column": value for key, value in vars(columns).items()}}
+        if given := [name for name, value in options.items() if value is not None]:
+            raise InputError(f"{given[0]} is for a table of counts, not for {counts or '--example'}; leave it out")
+    makes_config = out is not None and out.suffix == ".toml"
+    if makes_config and not (own and own.config):
+        raise InputError(f"{out}: {NEEDS_IMAGES}")
     try:
-        if counts is None or own is not None:
-            source = own or CountSource("the example", find_example().counts)
+        file = None if counts is None or own is not None else CountTable(counts, columns)
+        if file is not None and not (compare or plot or classes) and reads_in_parts(file, policy_before, limits):
+            _show_plan(plan_file(file, policy_before, out), policy_before, str(file.path), file.how, as_json)
         else:
-            file = CountTable(counts, columns)
-            if not (compare or plot or classes) and reads_in_parts(file, before_reading, limits):
-                _show_plan(plan_file(file, before_reading, out), before_reading, str(file.path), file.how, as_json)
-                _suggest_after_plan(out, as_json)
-                return
-            source = CountSource(counts, file.counts(classes), how=file.how)
-        _plan_in_memory(source, policy, limits, compare, out, plot, as_json)
+            source = CountSource(str(counts), file.counts(classes), how=file.how) if file is not None else own
+            assert source is not None
+            _plan_in_memory(source, policy, limits, compare, out, plot, as_json)
     except MemoryError as error:
         what = ": ".join(filter(None, ("too little memory for this plan", str(error))))
         raise RunError(
             f"{what}; use a Parquet or NPY file, a policy of the package, and none of --compare, --plot and --auto"
         ) from None
+    if as_json or makes_config:
+        return
+    if out is None:
+        next_step("add --out plan.csv to keep the plan, and make its images with `fedeas generate plan.csv`")
+    else:
+        next_step(f"make the images with `fedeas generate {out} --generator NAME --out images`")
 
 
 def partition(
@@ -135,7 +140,7 @@ def partition(
     seed: Annotated[int, typer.Option(help="Random seed, as partition.seed of a run.")] = PAPER_SEED,
     data_root: DataRoot = None,
     out: Annotated[Path | None, typer.Option(help="Write counts (.csv, .parquet) or who holds what (.npz).")] = None,
-    plot: Annotated[Path | None, typer.Option(help="Draw it: .png or .svg.")] = None,
+    plot: Plot = None,
     as_json: AsJson = False,
 ) -> None:
     """Split a dataset over clients, as a run with these settings does."""
@@ -157,19 +162,31 @@ def partition(
             if draw % DRAWS_PER_LINE == 0 and not console.is_terminal:
                 console.print(words)
 
-        split = split_of(config, needs_indices=as_indices, on_draw=count)
+        split = running.partition(config, images=as_indices, on_draw=count)
     if out is not None and as_indices:
         split.partition.save(out)
     elif out is not None:
         write_counts(out, split.counts)
+    counts, imbalance = split.counts, scores.imbalance(split.counts)
     if as_json:
-        counts = split.counts
         names = {"clients": counts.clients, "classes": counts.classes}
         listed = {key: None if value is None else list(map(str, value)) for key, value in names.items()}
-        facts = {"dataset": dataset, "test_samples": split.test_samples, "imbalance": scores.imbalance(counts)}
-        print_json({**facts, **listed, "counts": counts.n.tolist(), "notes": list(split.notes)})
+        record = {"dataset": dataset, "test_samples": split.test_samples, "imbalance": imbalance, **listed}
+        print_json({**record, "counts": counts.n.tolist(), "notes": list(split.notes)})
     else:
-        output().print(partition_table(split, dataset))
+        sizes = counts.sizes
+        middle = f"{np.median(sizes):,.1f}"
+        facts: dict[str, str | Text] = {
+            "clients x classes": f"{counts.num_clients:,} x {counts.num_classes}",
+            "training samples": f"{counts.total:,}",
+            "test samples at the server": f"{split.test_samples:,}",
+            "samples of a client, least / median / most": f"{sizes.min():,} / {middle} / {sizes.max():,}",
+            "classes a client holds, on average": f"{(counts.n > 0).sum(axis=1).mean():.1f}",
+            "pairs without a sample": f"{(counts.n == 0).sum():,} of {counts.n.size:,}",
+            "imbalance I": f"{imbalance:.4f}",
+            "recipe": foreign_text(", ".join(f"{key}={value}" for key, value in split.partition.recipe.items())),
+        }
+        output().print(facts_table(f"{dataset} over {counts.num_clients:,} clients", facts))
     for note in split.notes:
         _remark(note, as_json)
     if plot:
@@ -191,8 +208,8 @@ def _plan_in_memory(
     chosen = choose_policy(policy, limits, table)
     allocation = chosen.allocate(table)
     summary = write_plan([(Chunk(table, table.clients, 0), allocation)], chosen.spec, None if config else out)
-    side_by_side = compare_policies(table, chosen, allocation) if compare else []
-    _show_plan(summary, chosen, source.title, source.how, as_json, (table, side_by_side) if compare else None)
+    compared = compare_policies(table, chosen, allocation) if compare else []
+    _show_plan(summary, chosen, source.title, source.how, as_json, (table, compared) if compare else None)
     enough = FullBalance().allocate(table).total
     if allocation.total > enough:
         _remark(f"full balance needs fewer images, {enough:,}, and leaves no imbalance: --policy full-balance", as_json)
@@ -200,21 +217,19 @@ def _plan_in_memory(
         write_bytes(config, run_config(source, chosen).encode())
         _remark(f"config: {config}; run it with: fedeas run {config}", as_json)
     if compare and not as_json:
-        output().print(comparison_table(table, side_by_side, allocation))
-    elif compare and (remark := policy_left_out(side_by_side)):  # JSON has the rest already
+        output().print(comparison_table(table, compared, allocation))
+    elif compare and (remark := policy_left_out(compared)):  # JSON has the rest already
         _remark(remark, as_json)
     if limits.auto and summary.imbalance_before > 0:
         asked = chosen.images_asked(table)
         for line in advice_for(allocation.generated if asked is None else asked, table).splitlines():
             _remark(line, as_json)
     if plot:
-        from fedeas.views import figures as plots
+        from fedeas.views import figures
 
-        figure = plots.comparison_figure(table, side_by_side) if side_by_side else plots.plan_figure(table, allocation)
-        plots.save(figure, plot)
+        figure = figures.comparison_figure(table, compared) if compared else figures.plan_figure(table, allocation)
+        figures.save(figure, plot)
         _remark(f"plot: {plot}", as_json)
-    if config is None:
-        _suggest_after_plan(out, as_json)
 
 
 def _show_plan(
@@ -227,24 +242,35 @@ def _show_plan(
 ) -> None:
     """Print the key figures of a plan, and how its table of this name was read."""
     if as_json:
-        figures = {key: value for key, value in asdict(summary).items() if key != "largest"}
-        shares = {"synthetic_share": summary.synthetic_share, "removed": summary.removed}
-        record = {"policy": policy.spec, **figures, "distinct": summary.distinct, **shares}
+        record = {"policy": policy.spec, **asdict(summary)}
+        del record["largest"]
+        record |= {name: getattr(summary, name) for name in ("distinct", "synthetic_share", "removed")}
         if compared is not None:
             counts, plans = compared
+            kept = ("policy", "generated", "total", "distinct")
             record["compared"] = [
                 {
-                    "policy": each.policy,
-                    "generated": each.generated,
-                    "synthetic": each.total,
-                    "distinct": each.distinct,
+                    **{name.replace("total", "synthetic"): getattr(each, name) for name in kept},
                     "removed": scores.imbalance_removed(counts, each),
                 }
                 for each in plans
             ]
         print_json(record)
     else:
-        output().print(summary_table(summary, policy.spec))
+        most, least = (f"{each.samples:,} (client {each.client})" for each in (summary.most, summary.least))
+        facts: dict[str, str | Text] = {
+            "clients": f"{summary.clients:,}",
+            "real samples": f"{summary.real:,}",
+            "synthetic samples": f"[bold]{summary.synthetic:,}[/]",
+            "distinct, if all clients share images": f"{summary.distinct:,}",
+            "synthetic share of all data": f"{summary.synthetic_share:.2%}",
+            "imbalance removed": f"[bold]{summary.removed:.2%}[/]",
+            "imbalance I, before → after": f"{summary.imbalance_before:.4f} → {summary.imbalance_after:.4f}",
+            "clients that generate": f"{summary.receiving:,} of {summary.clients:,}",
+            "most for one client": foreign_text(most),
+            "least for one client": foreign_text(least),
+        }
+        output().print(facts_table(policy.spec, facts))
     if how:
         _remark(f"read {name} as {how}", as_json)
     if summary.imbalance_before == 0:
@@ -254,15 +280,6 @@ def _show_plan(
 def _remark(text: str, as_json: bool) -> None:
     """Print a line; beside JSON it goes to the error output."""
     print(printable(text), file=sys.stderr if as_json else sys.stdout)
-
-
-def _suggest_after_plan(out: Path | None, as_json: bool) -> None:
-    if as_json:
-        return
-    if out is None:
-        next_step("add --out plan.csv to keep the plan, and make its images with `fedeas generate plan.csv`")
-    else:
-        next_step(f"make the images with `fedeas generate {out} --generator NAME --out images`")
 
 
 def _check_outputs(source: str | Path | None, out: Path | None, plot: Path | None) -> None:

@@ -11,8 +11,9 @@ from typing import Annotated
 
 import typer
 
-from fedeas.cli.options import RUNS
+from fedeas.cli.options import RUNS, Folder
 from fedeas.core.errors import extra_for
+from fedeas.views.web import FOLDER_VARIABLE, MAX_MEGABYTES
 from fedeas.views.web.runs import FOLDER_VARIABLE
 from fedeas.views.web.sources import MAX_MEGABYTES
 
@@ -31,7 +32,7 @@ def planner(
         list[str] | None,
         typer.Option("--allow-host", help="Another name by which browsers reach the page, such as a proxy's."),
     ] = None,
-    folder: Annotated[Path, typer.Option("--runs", help="Folder of run directories to show.")] = RUNS,
+    folder: Folder = RUNS,
 ) -> None:
     """Plan in the browser: upload counts, move beta, compare policies."""
     with extra_for("the planner"):

@@ -1,4 +1,4 @@
-"""``fedeas run``, ``runs``, ``report`` and ``demo``: federated training and its results."""
+"""``fedeas run``, ``pretrain``, ``runs`` and ``report``: training and its results."""
 
 from __future__ import annotations
 
@@ -9,14 +9,27 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 import fedeas.runs
+from fedeas.calls.running import run_here
 from fedeas.cli.display import output, runs_tables, states_table
-from fedeas.cli.options import RUNS, AsJson, DataRoot, Folder, Minutes, Overrides, Strict, print_json, read_config
-from fedeas.cli.progress import announce, progress, say_how_long
+from fedeas.cli.options import (
+    RUNS,
+    AsJson,
+    Config,
+    DataRoot,
+    Device,
+    Folder,
+    Minutes,
+    Overrides,
+    Strict,
+    print_json,
+    read_config,
+)
+from fedeas.cli.progress import progress, say_how_long
 from fedeas.config.run import RunConfig
 from fedeas.core.deadline import Deadline
 from fedeas.core.errors import FedEASError, InputError, StoppedError, extra_for
@@ -37,10 +50,7 @@ Trackers = Sequence[Callable[[], Tracker]]
 
 
 def run(
-    config: Annotated[
-        Path | None,
-        typer.Argument(help="TOML file, or a name such as digits; without one, the defaults.", show_default=False),
-    ] = None,
+    config: Config = None,
     overrides: Overrides = None,
     data_root: DataRoot = None,
     engine: Annotated[str | None, typer.Option(help="fast, local, lanes, fused or flower, as engine.name.")] = None,
@@ -64,8 +74,7 @@ def run(
     from fedeas.federation.parts import refuse_unknown_ancestors
     from fedeas.federation.run import for_this_machine
 
-    named = [] if engine is None else [f"engine.name={engine}"]
-    store = RunStore(folder)
+    store, named = RunStore(folder), [] if engine is None else [f"engine.name={engine}"]
     given = read_config(config, [*(overrides or []), *named], data_root)
     chosen = for_this_machine(given, store)
     if dry_run:
@@ -74,13 +83,13 @@ def run(
     if strict:
         refuse_unknown_ancestors(chosen)
     trackers = [parse_tracker(each) for each in track or ()]
-    configs = [chosen.model_copy(update={"seed": chosen.seed + i}) for i in range(seeds)]
     pause = None if minutes is None else Deadline(minutes)
     note = ""
     if chosen.model.name != given.model.name and given.data.dataset != "digits":  # digits have one network everywhere
         note = f"no GPU: model.name is {chosen.model.name}; set model.name=resnet18 for the larger network"
     done: list[Run] = []
-    for each in configs:
+    for seed in range(chosen.seed, chosen.seed + seeds):
+        each = chosen.model_copy(update={"seed": seed})
         done.append(_execute(each, store, trackers, bank, pause, quiet or as_json, note))
         if not done[-1].finished:
             break
@@ -90,14 +99,48 @@ def run(
         output().print(runs_tables(done))
 
 
+def pretrain(
+    dataset: Annotated[
+        str, typer.Argument(help="cifar100, cifar10, fashion-mnist, digits, hub:, folder:, npz:.")
+    ] = "cifar100",
+    out: Annotated[
+        Path | None, typer.Option(help="The file; weights/DATASET-pretrained.safetensors or -imagenet-stem by default.")
+    ] = None,
+    stem: Annotated[
+        Literal["3x3", "imagenet"], typer.Option(help="First layers of a ResNet: for small images, or as for ImageNet.")
+    ] = "3x3",
+    epochs: Annotated[int, typer.Option(min=1, help="Passes over the training part.")] = 30,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the first weights and the order of batches.")] = 0,
+    device: Device = "auto",
+    data_root: DataRoot = None,
+    minutes: Minutes = None,
+    folder: Folder = RUNS,
+) -> None:
+    """Train a classifier centrally, for model.weights.
+
+    The same command resumes an interrupted training.
+    """
+    from fedeas.fast import backend_for
+    from fedeas.federation import pretraining
+
+    root = None if data_root is None else str(data_root)
+    config = pretraining.pretraining_config(dataset, epochs, seed, device, root, stem)
+    path = out or pretraining.default_file(dataset, stem)
+    there, pause = path.exists(), None if minutes is None else Deadline(minutes)
+    with progress(config) as show:
+        about = pretraining.pretrain(config, path, RunStore(folder), show, pause, say_how_long, backend_for)
+    if about is None:
+        print("paused; the same command resumes")
+        return
+    reached = f"test accuracy {about['accuracy']:.2%} after {about['epochs']} epochs on {about['dataset']}"
+    print(f"{path}{' exists already' if there else ''}: {reached}, run {about['run'][:8]}")
+
+
 def runs(folder: Folder = RUNS, reference: Reference = None, as_json: AsJson = False) -> None:
     """List runs with their state, and compare finished ones."""
-    if folder.suffix == PACKED_RUNS:
-        found = [*fedeas.runs.read_runs(folder)]
-    elif RunStore(folder).folders():
-        found = RunStore(folder).all()
-    else:
+    if folder.suffix != PACKED_RUNS and not RunStore(folder).folders():
         raise InputError(f"{folder}: no run directories; make one with `fedeas run`")
+    found = [*fedeas.runs.read_runs(folder)] if folder.suffix == PACKED_RUNS else RunStore(folder).all()
     if not found:
         raise InputError(NONE_CAN_BE_SHOWN)
     if as_json:
@@ -110,11 +153,14 @@ def _print_records(runs: Sequence[Run]) -> None:
     """Print where each run is, what it trains, how far it is, and the measures if it is finished."""
     records = []
     for run in runs:
-        now = progress_of(run)
-        what = {name: getattr(run.config, name) for name in ("label", "policy", "generator", "algorithm", "seed")}
-        how_far = {**asdict(now), "changed": now.changed.isoformat(timespec="seconds")}
-        summary = run.summary() if run.finished else None
-        records.append({"path": str(run.path), **what, **how_far, "summary": summary})
+        now, names = progress_of(run), ("label", "policy", "generator", "algorithm", "seed")
+        records.append({
+            "path": str(run.path),
+            **{name: getattr(run.config, name) for name in names},
+            **asdict(now),
+            "changed": now.changed.isoformat(timespec="seconds"),
+            "summary": run.summary() if run.finished else None,
+        })  # fmt: skip
     print_json(records)
 
 
@@ -124,7 +170,7 @@ def report(
     reference: Reference = None,
 ) -> None:
     """Write one HTML page about some runs."""
-    from fedeas.views.report import write_report
+    from fedeas.views.report import report as write_report
     from fedeas.views.report.methods import read_snapshot
 
     if out.suffix.lower() not in (".html", ".htm"):
@@ -136,22 +182,6 @@ def report(
         raise InputError(NONE_CAN_BE_SHOWN)
     write_report(found, out, reference=reference)
     print(out)
-
-
-def demo(
-    out: Annotated[Path, typer.Option(help="Folder for the runs and the report.")] = Path("demo"),
-    seeds: Annotated[int, typer.Option(min=1, help="Seeds of each policy.")] = 5,
-) -> None:
-    """Compare five policies on scikit-learn's digits."""
-    from fedeas.cli.demo import REFERENCE, conclude, run_demo
-    from fedeas.views.report import write_report
-
-    console = output()
-    finished = run_demo(RunStore(out / "runs"), seeds, console, lambda left: announce(left, "left for the other runs"))
-    write_report(finished, out / "report.html", "FedEAS on digits")
-    console.print(runs_tables(finished, REFERENCE))
-    console.print(conclude(finished), markup=False, highlight=False)
-    print(f"report: {out / 'report.html'}")
 
 
 def _print_resolved(config: RunConfig) -> None:
@@ -186,9 +216,6 @@ def _execute(
     quiet: bool,
     note: str,
 ) -> Run:
-    from fedeas.fast import backend_for
-    from fedeas.federation.run import execute
-
     last = 0
 
     def on_start(ahead: Forecast) -> None:
@@ -208,11 +235,9 @@ def _execute(
             if config.engine.name == "flower":
                 run = _simulate(config, store, on_round, pause)
             else:
+                told = {"on_client": show.on_client, "on_stage": show.on_stage}
                 start = None if quiet else on_start
-                run = execute(
-                    config, store, on_round, bank, pause=pause, on_start=start, on_client=show.on_client,
-                    backend_for=backend_for, on_stage=show.on_stage,
-                )  # fmt: skip
+                run = run_here(config, store, on_round, bank, pause=pause, on_start=start, **told)
         except KeyboardInterrupt:
             when = f"after round {last:,} of {config.rounds.total:,}" if last else "before a new round was done"
             raise StoppedError(f"{config.label}: stopped {when}; the same command resumes it") from None

@@ -48,7 +48,6 @@ DASHES = ("solid", "dashed", "dotted")  # also the names in CSS, for the legend 
 HEAT = "viridis_r"  # dark means many; white, which it does not contain, means none
 DPI = 160
 MOST_CLIENTS = 200
-FEW_ROUNDS = 5
 LONGEST_NAME = 16  # characters of a client's or class's name at an axis
 
 STYLE: dict[str, Any] = {
@@ -175,8 +174,7 @@ def plan_figure(counts: LabelCounts, allocation: Allocation) -> Figure:
     title = f"{textwrap.fill(does, 90)}\n(Full-Balance generates {demand.total:,})"
     figure = _new_figure(10, rows, title + _selection(rows, counts, "synthetic"))
     *maps, bars = figure.subplots(1, 3, sharey=True, width_ratios=(1, 1, 0.9))
-    titles = ("Real samples", "Synthetic samples")
-    _heat_maps(figure, maps, counts, rows, (counts.n[rows], allocation.n[rows]), titles)
+    _heat_maps(figure, [maps], counts, rows, [("Real samples", counts.n), ("Synthetic samples", allocation.n)])
     wanted, planned, places = demand.per_client[rows], allocation.per_client[rows], np.arange(rows.size)
     line, wide, narrow = (0.0, 1.0, 1.0) if rows.size > 60 else (0.8, 0.84, 0.5)
     hatched = {"color": "white", "edgecolor": GREY, "linewidth": line, "hatch": "/////"}
@@ -203,7 +201,7 @@ def partition_figure(counts: LabelCounts) -> Figure:
     title = f"{held}, imbalance {scores.imbalance(counts):.3f}"
     figure = _new_figure(8, rows, title + _selection(rows, counts, "real"))
     heat, bars = figure.subplots(1, 2, sharey=True, width_ratios=(1.3, 1))
-    _heat_maps(figure, [heat], counts, rows, [counts.n[rows]], ["Samples of each class"])
+    _heat_maps(figure, [[heat]], counts, rows, [("Samples of each class", counts.n)])
     bars.barh(np.arange(rows.size), counts.sizes[rows], 0.8, color=BLUE)
     bars.set(title="Samples of each client", xlabel="samples")
     _number_counts(bars, 0, int(counts.sizes.max()))
@@ -235,46 +233,16 @@ def comparison_figure(counts: LabelCounts, allocations: Sequence[Allocation]) ->
     bars.spines["bottom"].set_visible(False)
 
     rows = most(np.max([each.per_client for each in allocations], axis=0))
-    norm = _heat_norm(*(each.n[rows] for each in allocations))
     panels = bottom.subplots(lines, columns, sharex=True, sharey=True, squeeze=False)
-    for place, axes in enumerate(panels.flat):
-        if place >= len(allocations):
-            axes.set_visible(False)
-            continue
-        image = _heat_map(axes, allocations[place].n[rows], norm)
-        axes.set_title(labels[place], fontsize=9)
-        if place + columns >= len(allocations):  # nothing below it
-            _name_classes(axes, counts, room=12)
-            axes.tick_params(axis="x", labelbottom=True)
-        if place % columns == 0:
-            _name_clients(axes, counts, rows, room=10)
+    plans = zip(labels, [each.n for each in allocations], strict=True)
+    _heat_maps(bottom, panels, counts, rows, plans, small=True)
     bottom.suptitle("Synthetic samples of each client and class" + _selection(rows, counts, "synthetic"))
-    _heat_bar(bottom, image, list(panels.flat))
     return figure
 
 
 def most(weights: IntArray, limit: int = MOST_CLIENTS) -> IntArray:
     """Rows of the clients to show, in order: all, or if they are too many, those with the most weight."""
     return np.sort(np.argsort(-weights, kind="stable")[:limit])
-
-
-def round_ticks(curves: Iterable[Sequence[int]]) -> dict[str, int]:
-    """How Plotly should number the axis of these rounds: if they are few, each one; it would also number halves."""
-    last = max((rounds[-1] for rounds in curves if rounds), default=0)
-    return {"dtick": 1} if last <= FEW_ROUNDS else {}
-
-
-def mean_band(rounds: Sequence[int], low: Sequence[Any], high: Sequence[Any], colour: str) -> dict[str, Any]:
-    """Plotly's trace of a band between two curves."""
-    values = {"x": [*rounds, *rounds[::-1]], "y": [*high, *low[::-1]]}
-    fill = {"fill": "toself", "fillcolor": colour, "opacity": 0.2, "line": {"width": 0}, "hoverinfo": "skip"}
-    return {**values, **fill, "mode": "lines"}
-
-
-def decade_ticks(largest: int) -> dict[str, Any]:
-    """The numbers of Plotly's logarithmic colour scale up to this count."""
-    decades = list(range(int(np.log10(largest)) + 1))
-    return {"tickvals": decades, "ticktext": [f"{10**decade:,}" for decade in decades]}
 
 
 def _new_figure(width: float, rows: IntArray, title: str) -> Figure:
@@ -285,44 +253,42 @@ def _new_figure(width: float, rows: IntArray, title: str) -> Figure:
 
 
 def _heat_maps(
-    figure: Figure,
-    panels: Sequence[Any],
+    figure: Any,
+    panels: Sequence[Sequence[Any]],
     counts: LabelCounts,
     rows: IntArray,
-    tables: Sequence[IntArray],
-    titles: Sequence[str],
+    tables: Iterable[tuple[str, IntArray]],
+    small: bool = False,
 ) -> None:
-    """Heat maps side by side on one colour scale, with the numbers of small tables, and the scale below them."""
-    norm = _heat_norm(*tables)
-    short = EngFormatter(sep="", places=0)
-    for axes, table, title in zip(panels, tables, titles, strict=True):
-        image = _heat_map(axes, table, norm)
-        for row, column in np.argwhere(table) if table.shape[0] <= 25 and table.shape[1] <= 10 else ():
+    """Heat maps in lines of panels, on one colour scale below them; zeros are white.
+
+    Few counts are written into their cells, if the panels are not `small`.
+    """
+    shown = [(title, table[rows]) for title, table in tables]
+    norm = LogNorm(1, max(10, *(int(table.max()) for _, table in shown)))
+    writes, short = not small and rows.size <= 25 and counts.num_classes <= 10, EngFormatter(sep="", places=0)
+    places, columns = [axes for line in panels for axes in line], len(panels[0])
+    for place, (axes, (title, table)) in enumerate(zip(places, shown, strict=False)):
+        image = axes.imshow(np.ma.masked_equal(table, 0), HEAT, norm, aspect="auto", interpolation="nearest")
+        axes.spines[:].set_visible(True)
+        axes.set_title(title, **({"fontsize": 9} if small else {}))
+        for row, column in np.argwhere(table) if writes else ():
             count = int(table[row, column])
             text = short(count) if count > 9999 else str(count)
             ink = "white" if norm(count) > 0.4 else INK
             axes.text(column, row, text, ha="center", va="center", fontsize=7.5, color=ink)
-        _name_classes(axes, counts, room=20)
-        axes.set_title(title)
-    _name_clients(panels[0], counts, rows, room=30)
-    _heat_bar(figure, image, panels)
-
-
-def _heat_norm(*tables: IntArray) -> Any:
-    """One logarithmic colour scale for all these counts, starting at one sample."""
-    return LogNorm(1, max(10, *(int(table.max()) for table in tables)))
-
-
-def _heat_map(axes: Any, table: IntArray, norm: Any) -> Any:
-    """Draw counts in colour, and zeros in white."""
-    image = axes.imshow(np.ma.masked_equal(table, 0), HEAT, norm, aspect="auto", interpolation="nearest")
-    axes.spines[:].set_visible(True)
-    return image
-
-
-def _heat_bar(figure: Any, image: Any, panels: Sequence[Any]) -> None:
-    """Draw the colour scale below these panels."""
-    bar = figure.colorbar(image, ax=panels, location="bottom", aspect=40, pad=0.02, format=EngFormatter(sep=""))
+        if place + columns >= len(shown):  # nothing below it
+            names = list(counts.class_names)
+            _name(axes.xaxis, names, 12 if small else 20)
+            rotation = 90 if max(map(len, names)) > 2 or len(names) > 10 else 0
+            axes.tick_params(axis="x", rotation=rotation, labelsize=9, labelbottom=True)
+            axes.set_xlabel("class")
+        if place % columns == 0:
+            _name(axes.yaxis, [counts.client_name(row) for row in rows], 10 if small else 30)
+            axes.set_ylabel("client")
+    for axes in places[len(shown) :]:
+        axes.set_visible(False)
+    bar = figure.colorbar(image, ax=places, location="bottom", aspect=40, pad=0.02, format=EngFormatter(sep=""))
     bar.set_label("samples (white: none)")
 
 
@@ -331,19 +297,6 @@ def _number_counts(axes: Any, foot: float, largest: int) -> None:
     axes.set_xlim(foot, 1.05 * max(10, largest))  # with less than ten, ticks would be fractions of a sample
     axes.xaxis.set_major_formatter(EngFormatter(sep=""))
     axes.grid(axis="x", color="#d9d9d9", linewidth=0.6)
-
-
-def _name_classes(axes: Any, counts: LabelCounts, room: int) -> None:
-    names = list(counts.class_names)
-    upright = max(map(len, names)) > 2 or len(names) > 10
-    _name(axes.xaxis, names, room)
-    axes.tick_params(axis="x", rotation=90 if upright else 0, labelsize=9)
-    axes.set_xlabel("class")
-
-
-def _name_clients(axes: Any, counts: LabelCounts, rows: IntArray, room: int) -> None:
-    _name(axes.yaxis, [counts.client_name(row) for row in rows], room)
-    axes.set_ylabel("client")
 
 
 def _name(axis: Any, names: Sequence[str], room: int) -> None:

@@ -14,7 +14,7 @@ from fedeas.config import ModelConfig, RoundsConfig, RunConfig, TrainConfig
 from fedeas.planning import scores
 from fedeas.runs import pack_runs, read_runs
 from fedeas.runs.store import RunStore
-from fedeas.views.report import write_report
+from fedeas.views.report import report as write_report
 from fedeas.views.report.methods import client_accuracy
 
 COUNTS = LabelCounts([[30, 2], [4, 25], [9, 9]])

@@ -21,7 +21,7 @@ from fedeas.generators.quality.grid import LARGEST_SIDE, strip
 from fedeas.generators.registry import parse_generator
 from fedeas.generators.settings import GeneratorContext
 from fedeas.runs.store import RunStore
-from fedeas.views.report import write_report
+from fedeas.views.report import report as write_report
 from fedeas.views.report.samples import sample_grid
 
 SIDE, CLASSES, COLUMNS = 6, 4, 10

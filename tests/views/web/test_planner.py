@@ -50,7 +50,7 @@ from fedeas.planning.request import Limits, choose_policy
 from fedeas.runs.accuracy_curves import AccuracyCurve
 from fedeas.runs.store import RunStore
 from fedeas.views.figures import DARK, LIGHT
-from fedeas.views.web import charts, html_plot, plan_charts, runs, sources
+from fedeas.views.web import FOLDER_VARIABLE, charts, html_plot, plan_charts, runs, sources
 from fedeas.views.web.plan_choices import NO_LIMIT, SIZE_WORDS, Choice, Size, table_file, takes_budget
 from fedeas.views.web.runs import ListedMethod, ListedRun
 from reproduction.published import example_counts, published
@@ -347,7 +347,7 @@ def test_names_from_files_stay_text():
     assert for_markdown("![x](http://example.org)") == r"\!\[x\]\(http\://example\.org\)"
     counts = LabelCounts([[1, 2]], clients=["<a href='x'>"], classes=["<b>", 'c" onclick="d'])
     shown = counts, counts.n, np.array([0]), 2, "t"
-    for text in (charts.heat_map(*shown).to_json(), html_plot.heat_table(*shown)):
+    for text in (repr(charts.heat_map(*shown)), html_plot.heat_table(*shown)):
         assert "<a " not in text
         assert "&lt;b&gt;" in text
     assert 'onclick="' not in html_plot.heat_table(*shown)
@@ -391,9 +391,9 @@ def relative_luminance(colour):
 def test_every_client_of_a_large_heat_map_has_its_name():
     counts = LabelCounts(np.arange(5000).reshape(500, 10))
     assert not html_plot.is_small(*counts.n.shape)
-    figure = charts.heat_map(counts, counts.n, np.arange(500), 60, "t").to_dict()
-    assert figure["layout"]["yaxis"]["dtick"] == 1
-    assert figure["layout"]["height"] >= 15 * 500
+    layout = charts.heat_map(counts, counts.n, np.arange(500), 60, "t")["layout"]
+    assert layout["yaxis"]["dtick"] == 1
+    assert layout["height"] >= 15 * 500
 
 
 def test_runs_are_listed_with_their_curves_and_unreadable_ones_say_so(tmp_path):
@@ -407,7 +407,7 @@ def test_runs_are_listed_with_their_curves_and_unreadable_ones_say_so(tmp_path):
     assert found["under"].curve.accuracy == pytest.approx([0.58, 0.63, 0.68])
     assert found["broken"].state.startswith("cannot be read")
     methods = runs.drawn_methods(list(found.values()))
-    dashes = {trace.name.partition("-")[0]: trace.line.dash for trace in charts.accuracy(methods).data}
+    dashes = {trace["name"].partition("-")[0]: trace["line"]["dash"] for trace in charts.accuracy(methods)["data"]}
     assert dashes == {"finished": "solid", "under": "dot"}
 
 
@@ -418,7 +418,7 @@ def test_a_stopped_run_is_told_from_one_in_progress(tmp_path):
     def shown():
         listing = runs.listed(tmp_path)
         (listed,) = (each for each in listing.runs if each.name == run.path.name)
-        (end,) = {trace.marker.symbol for trace in charts.accuracy(runs.drawn_methods([listed])).data}
+        (end,) = {trace["marker"]["symbol"] for trace in charts.accuracy(runs.drawn_methods([listed]))["data"]}
         return listed.state, listing.any_under_way, end
 
     assert shown() == ("stopped: 3 of 6 rounds", False, "x")
@@ -434,11 +434,11 @@ def test_seeds_of_a_method_are_one_line_on_a_band(tmp_path):
         if level < 0.9:
             run.write_json("summary.json", {"accuracy": level, "window": [2, 2]})
     (method,) = runs.drawn_methods(runs.listed(tmp_path).runs)
-    band, mean, unfinished = charts.accuracy([method]).data
-    assert (method.name, [trace.showlegend for trace in (band, mean, unfinished)]) == ("mine", [False, True, False])
-    assert sorted(set(band.y)) == [0.2, 0.4]
-    assert mean.y == pytest.approx((0.3, 0.3))
-    assert unfinished.y == (0.9, 0.9)
+    band, mean, unfinished = charts.accuracy([method])["data"]
+    assert (method.name, [trace["showlegend"] for trace in (band, mean, unfinished)]) == ("mine", [False, True, False])
+    assert sorted(set(band["y"])) == [0.2, 0.4]
+    assert mean["y"] == pytest.approx([0.3, 0.3])
+    assert unfinished["y"] == [0.9, 0.9]
 
 
 def test_one_config_under_two_labels_is_two_lines(tmp_path):
@@ -446,8 +446,8 @@ def test_one_config_under_two_labels_is_two_lines(tmp_path):
         run = RunStore(tmp_path).open(load_config(None, [f"label={label}", "rounds.total=1"]))
         run.append_round({"round": 1, "accuracy": level})
         run.write_json("summary.json", {"accuracy": level, "window": [1, 1]})
-    found = charts.accuracy(runs.drawn_methods(runs.listed(tmp_path).runs)).data
-    assert {trace.name: trace.y for trace in found} == {"a": (0.2,), "b": (0.4,)}
+    found = charts.accuracy(runs.drawn_methods(runs.listed(tmp_path).runs))["data"]
+    assert {trace["name"]: trace["y"] for trace in found} == {"a": [0.2], "b": [0.4]}
 
 
 def test_methods_of_one_label_are_named_by_what_differs_and_few_rounds_are_numbered_one_by_one(tmp_path):
@@ -456,7 +456,7 @@ def test_methods_of_one_label_are_named_by_what_differs_and_few_rounds_are_numbe
         run.append_round({"round": 1, "accuracy": 0.5})
     methods = runs.drawn_methods(runs.listed(tmp_path).runs)
     assert {method.name.rpartition("=")[2] for method in methods} == {"0.1", "0.2"}
-    assert charts.accuracy(methods).layout.xaxis.dtick == 1
+    assert charts.accuracy(methods)["layout"]["xaxis"]["dtick"] == 1
 
 
 def test_there_is_room_for_the_name_of_every_method_below_the_lines():
@@ -465,17 +465,17 @@ def test_there_is_room_for_the_name_of_every_method_below_the_lines():
         return charts.accuracy([ListedMethod(name, "fedeas", [run], []) for name in names])
 
     short, long = [f"method {place}" for place in range(24)], " + ".join(["fedavg, partition.scheme=dirichlet"] * 4)
-    alone = figure(short[:1]).layout.height
-    assert figure(short).layout.height - alone >= 23 * 19  # on a narrow screen, each name has a line of 19 pixels
-    (trace,) = figure([long]).data
-    lines = trace.name.split("<br>")
+    alone = figure(short[:1])["layout"]["height"]
+    assert figure(short)["layout"]["height"] - alone >= 23 * 19  # on a narrow screen, each name has a line of 19 pixels
+    (trace,) = figure([long])["data"]
+    lines = trace["name"].split("<br>")
     assert " ".join(lines) == long
     assert max(map(len, lines)) <= charts.LEGEND_CHARACTERS
-    assert figure([long]).layout.height - alone >= (len(lines) - 1) * 19
+    assert figure([long])["layout"]["height"] - alone >= (len(lines) - 1) * 19
 
 
 def test_the_page_says_how_many_methods_it_does_not_draw(tmp_path, monkeypatch):
-    monkeypatch.setenv(runs.FOLDER_VARIABLE, str(tmp_path))
+    monkeypatch.setenv(FOLDER_VARIABLE, str(tmp_path))
     recorded_runs(tmp_path)
     monkeypatch.setattr(charts, "MOST_METHODS", 1)
     monkeypatch.setattr(runs, "MOST_RUNS", 1)
@@ -504,7 +504,7 @@ def test_runs_are_read_again_when_they_have_changed(tmp_path):
 
 
 def test_the_page_says_whether_it_watches_the_runs(tmp_path, monkeypatch):
-    monkeypatch.setenv(runs.FOLDER_VARIABLE, str(tmp_path))
+    monkeypatch.setenv(FOLDER_VARIABLE, str(tmp_path))
     shown = runs_tab()
     assert any("No run directories" in each.value for each in shown.info)
     recorded_runs(tmp_path)
@@ -519,7 +519,7 @@ def test_an_unreadable_folder_of_runs_is_one_line(tmp_path, monkeypatch):
     def broken(folder):
         raise MemoryError("two\nlines")
 
-    monkeypatch.setenv(runs.FOLDER_VARIABLE, str(tmp_path))
+    monkeypatch.setenv(FOLDER_VARIABLE, str(tmp_path))
     monkeypatch.setattr(runs, "listed", broken)
     shown = runs_tab()
     assert not shown.exception

@@ -9,7 +9,7 @@ from waiting import wait_until
 from fedeas.config import load_config
 from fedeas.federation.run import execute
 from fedeas.runs.store import RunStore
-from fedeas.views.report import write_report
+from fedeas.views.report import report as write_report
 
 QUICK = [
     "train.lr=0.05",

@@ -1,4 +1,4 @@
-"""The results of runs as one HTML page. The module can be called: ``fedeas.report(runs)`` writes the page.
+"""The results of runs as one HTML page.
 
 The page is self-contained, for a screen, a phone or paper. Its charts are drawn by plotly.js, which stands compressed
 in the page. The page forbids the browser to load anything from elsewhere.
@@ -9,12 +9,10 @@ from __future__ import annotations
 import base64
 import gzip
 import os
-import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from functools import cache
 from importlib import resources
 from pathlib import Path
-from types import ModuleType
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
@@ -27,20 +25,25 @@ from fedeas.runs.store import Run, read_run
 from fedeas.views.report.content import page_content
 from fedeas.views.report.methods import grouped_by_method, read_snapshot
 
-__all__ = ["write_report"]
+__all__ = ["report"]
 
 
-def write_report(
-    runs: Sequence[Run], path: PathLike, title: str = "FedEAS report", reference: str | None = None
-) -> None:
-    """Write one self-contained HTML file about these runs, finished or not.
+def report(
+    runs: Run | PathLike | Iterable[Run | PathLike],
+    out: PathLike = "report.html",
+    title: str = "FedEAS report",
+    reference: str | None = None,
+) -> Path:
+    """Write one self-contained HTML page about some runs, given as runs or run directories; return its path.
 
     Runs that differ only in their seed count as one method. Unfinished runs are drawn and listed, but are not in the
     tables. Methods are compared with the `reference`, the label or name of one of them, by default with FedEAS.
     """
-    if not runs:
+    given = [runs] if isinstance(runs, Run | str | os.PathLike) else list(runs)
+    found = [read_snapshot(each if isinstance(each, Run) else read_run(each)) for each in given]
+    if not found:
         raise InputError("a report needs at least one run; make one with `fedeas run`")
-    content = page_content(grouped_by_method([read_snapshot(run) for run in runs], reference))
+    content = page_content(grouped_by_method(found, reference))
     # All that is put into the templates is escaped, and shown without control characters.
     environment = Environment(
         loader=PackageLoader("fedeas.views.report"), autoescape=True, undefined=StrictUndefined,
@@ -49,8 +52,9 @@ def write_report(
     )  # fmt: skip
     template = environment.get_template("page.html")
     page = template.render(title=title, version=VERSION, plotly=_packed_plotly(), **content)
-    with written_whole(path) as part:
+    with written_whole(out) as part:
         part.write_text(page, "utf-8")
+    return Path(out)
 
 
 @cache
@@ -58,25 +62,3 @@ def _packed_plotly() -> Markup:
     """The script of the package plotly, compressed: it is a third as large, and browsers can unpack it."""
     script = resources.files("plotly").joinpath("package_data", "plotly.min.js").read_bytes()
     return Markup(base64.b64encode(gzip.compress(script, mtime=0)).decode("ascii"))
-
-
-class _ReportModule(ModuleType):
-    """A module that is a function as well: `fedeas.report` names both."""
-
-    def __call__(
-        self,
-        runs: Run | PathLike | Iterable[Run | PathLike],
-        out: PathLike = "report.html",
-        title: str = "FedEAS report",
-        reference: str | None = None,
-    ) -> Path:
-        """Write one self-contained HTML page about some runs, given as runs or run directories; return its path.
-
-        Methods are compared with the `reference`, the label or name of one of them, by default with FedEAS.
-        """
-        given = [runs] if isinstance(runs, Run | str | os.PathLike) else list(runs)
-        write_report([each if isinstance(each, Run) else read_run(each) for each in given], out, title, reference)
-        return Path(out)
-
-
-sys.modules[__name__].__class__ = _ReportModule

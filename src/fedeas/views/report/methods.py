@@ -15,8 +15,8 @@ from fedeas.config.run import NO_GENERATION
 from fedeas.core.errors import InputError
 from fedeas.data.known import KNOWN
 from fedeas.planning.counts import Allocation, LabelCounts
-from fedeas.runs.accuracy_curves import AccuracyCurve, RoundRange
-from fedeas.runs.comparison import BEST, SECOND, Measured, Seeds, ranks
+from fedeas.runs.accuracy_curves import AccuracyCurve
+from fedeas.runs.comparison import Measured, Seeds
 from fedeas.runs.methods import Settings, defines_method, federation_of, grouped, named, settings_of
 from fedeas.runs.store import Record, Run
 from fedeas.views.figures import INK, Look, looks_of
@@ -44,6 +44,11 @@ class RunSnapshot:
         """The progress of the run as text."""
         done, wanted = len(self.rounds), self.run.config.rounds.total
         return f"finished, {done:,} rounds" if self.finished else f"unfinished, {done:,} of {wanted:,} rounds"
+
+    @cached_property
+    def curve(self) -> AccuracyCurve:
+        """Accuracy over the rounds so far."""
+        return AccuracyCurve.of(self.rounds)
 
     @cached_property
     def settings(self) -> Settings:
@@ -84,10 +89,15 @@ class MethodRuns:
         planned = self.runs[0].planned
         return planned[1].total if planned else 0
 
-    def curves(self, finished: bool) -> list[AccuracyCurve]:
-        """The accuracy curves of the runs that are finished, or of the others, as far as they were evaluated."""
-        found = [AccuracyCurve.of(each.rounds) for each in self.runs if each.finished is finished]
-        return [curve for curve in found if curve.rounds]
+    @cached_property
+    def finished_curves(self) -> list[AccuracyCurve]:
+        """The accuracy curves of the finished runs, as far as they were evaluated."""
+        return [each.curve for each in self.runs if each.finished and each.curve.rounds]
+
+    @cached_property
+    def unfinished_curves(self) -> list[AccuracyCurve]:
+        """The accuracy curves of the other runs."""
+        return [each.curve for each in self.runs if not each.finished and each.curve.rounds]
 
     @property
     def accuracy(self) -> Measured:
@@ -151,9 +161,8 @@ def reference(method: MethodRuns, methods: Sequence[MethodRuns]) -> MethodRuns:
 
     def precedence(candidate: MethodRuns) -> tuple[object, ...]:
         settings = candidate.runs[0].settings
-        compared = {key: value for key, value in settings.items() if key != "policy" and defines_method(key)}
-        others = [each.runs[0].settings for each in comparable]
-        unlikeness = sum(other[key] != value for other in others for key, value in compared.items())
+        keys = [key for key in settings if key != "policy" and defines_method(key)]
+        unlikeness = sum(each.runs[0].settings[key] != settings[key] for each in comparable for key in keys)
         own_parts = sum(str(value).startswith("python:") for value in settings.values())
         return unlikeness, candidate.total, own_parts, candidate.config.algorithm != "fedavg", candidate.name
 
@@ -167,12 +176,6 @@ def matched(methods: Iterable[MethodRuns]) -> list[list[MethodRuns]]:
         if method.finished and method.total:
             groups.setdefault((*method.federation, method.total), []).append(method)
     return [group for group in groups.values() if len(group) > 1]
-
-
-def marks_of(methods: Sequence[MethodRuns]) -> dict[str, str]:
-    """Best and second by name at each matched budget, if paired differences show that they are."""
-    found = [ranks({each.name: each.seeds.percents() for each in group}) for group in matched(methods)]
-    return {name: {BEST: "best", SECOND: "second"}[rank] for each in found for name, rank in each.items()}
 
 
 class Breakdown(NamedTuple):
@@ -191,27 +194,25 @@ class Breakdown(NamedTuple):
     @classmethod
     def of(cls, method: MethodRuns) -> Breakdown | None:
         """The accuracies of a method, over the rounds that its accuracy covers; None if no finished run has any."""
-        runs: list[RunSnapshot] = []
-        table: list[Accuracies] = []
+        tables: dict[RunSnapshot, Accuracies] = {}
         clients: list[Accuracies] = []
         for run in method.runs:
-            first, last = RoundRange(*run.summary["window"]) if run.summary is not None else (1, 0)
-            rows = [record.get("class_accuracy") for record in run.rounds if first <= record["round"] <= last]
-            tested = [row for row in rows if row is not None]
+            first, last = run.summary["window"] if run.summary is not None else (1, 0)
+            records = [record for record in run.rounds if first <= record["round"] <= last]
+            tested = [record["class_accuracy"] for record in records if record.get("class_accuracy") is not None]
             if not tested:
                 continue
-            found = np.array(tested, dtype=float).mean(axis=0)
+            found = 100 * np.array(tested, dtype=float).mean(axis=0)
             if run.planned is not None:
                 counts, _ = run.planned
                 missing = max(counts.num_classes - len(found), 0)  # records may end with the last tested class
                 found = np.pad(found, (0, missing), constant_values=np.nan)
-                clients.append(100 * client_accuracy(counts, found))
-            runs.append(run)
-            table.append(found)
-        if not runs:
+                clients.append(client_accuracy(counts, found))
+            tables[run] = found
+        if not tables:
             return None
-        classes = 100 * np.array(table)
-        return cls(method, tuple(class_names(runs, classes.shape[1])), classes, clients)
+        classes = np.array([*tables.values()])
+        return cls(method, tuple(class_names(tables, classes.shape[1])), classes, clients)
 
     @property
     def mean_classes(self) -> Accuracies:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 from collections.abc import Sequence
 from contextlib import suppress
+from itertools import islice
 from math import prod
 from pathlib import Path
 from typing import NamedTuple
@@ -62,15 +63,28 @@ class Samples(NamedTuple):
 
 def samples_of(methods: Sequence[MethodRuns]) -> list[Samples]:
     """The samples of each generator whose images these runs trained on, if the runs recorded it."""
-    generators: dict[str, UsedGenerator] = {}
-    users: dict[str, dict[MethodRuns, list[RunSnapshot]]] = {}
+    users: dict[str, list[tuple[UsedGenerator, MethodRuns, RunSnapshot]]] = {}  # one generator may have several specs
     for method in methods:
         for each in method.runs:
             if (about := each.run.generator()) is not None and each.planned is not None:
-                generators.setdefault(about.fingerprint, about)  # one generator may have several specs
-                users.setdefault(about.fingerprint, {}).setdefault(method, []).append(each)
-    found = [_samples(generators[fingerprint], own) for fingerprint, own in users.items()]
-    return [each for each in found if each.trained_on]
+                users.setdefault(about.fingerprint, []).append((about, method, each))
+    samples = []
+    for own in users.values():
+        about, runs = own[0][0], [run for _, _, run in own]
+        wanted = _trained_on(runs)
+        settings = parse_generator(runs[0].run.config.generator)
+        pool = settings.each if isinstance(settings, Shared) else None  # of all clients; 0 if its size is open
+        indices = {label: _indices(wanted[:, label], pool) for label in np.flatnonzero(wanted.any(axis=0)).tolist()}
+        # A generator's image of an address is the same in all banks, so that any bank can be read.
+        banks = dict.fromkeys(run.run.path.resolve().parent / ".bank" for run in runs)
+        shown, names = dict(islice(indices.items(), MOST_CLASSES)), class_names(runs, wanted.shape[1])
+        kept = next(filter(None, (_kept(bank, about, pool, len(names), shown) for bank in banks)), {})
+        rows = [Row(names[label], images) for label, images in kept.items()]
+        if different := sum(map(len, indices.values())):
+            samples.append(
+                Samples(about, list(dict.fromkeys(each for _, each, _ in own)), different, len(indices), rows)
+            )
+    return samples
 
 
 def sample_grid(run: Run) -> Images | None:
@@ -87,31 +101,14 @@ def sample_grid(run: Run) -> Images | None:
     return grid.reshape(grid.shape[0] * grid.shape[1], -1, grid.shape[4])
 
 
-def _samples(about: UsedGenerator, users: dict[MethodRuns, list[RunSnapshot]]) -> Samples:
-    runs = [each for own in users.values() for each in own]
-    wanted = _trained_on(runs)
-    settings = parse_generator(runs[0].run.config.generator)
-    pool = settings.each if isinstance(settings, Shared) else None  # size of the pool that all clients share; 0 if open
-    labels = np.flatnonzero(wanted.any(axis=0)).tolist()
-    different = int(wanted.sum()) if pool is None else sum(_indices(wanted[:, label], pool).size for label in labels)
-    # A generator's image of an address is the same in all banks, so that any bank can be read.
-    banks = dict.fromkeys(each.run.path.resolve().parent / ".bank" for each in runs)
-    shown = {label: _indices(wanted[:, label], pool) for label in labels[:MOST_CLASSES]}
-    kept = next(filter(None, (_read(bank, about, pool, wanted.shape[1], shown) for bank in banks)), {})
-    names = class_names(runs, wanted.shape[1])
-    rows = [Row(names[label], images) for label, images in kept.items()]
-    return Samples(about, list(users), different, len(labels), rows)
-
-
 def _trained_on(runs: Sequence[RunSnapshot]) -> IntArray:
     """Number of images of each client and class that any run trained on; clients that never took part have none."""
     plans = [each.planned[1].n for each in runs if each.planned is not None]
     most = np.zeros([max(plan.shape[axis] for plan in plans) for axis in (0, 1)], dtype=np.int64)
     for run, plan in zip(runs, plans, strict=True):
-        took_part = {client for record in run.rounds for client in trained(record)}
-        taken = np.where(np.isin(np.arange(len(plan)), list(took_part))[:, None], plan, 0)
-        part = most[: plan.shape[0], : plan.shape[1]]
-        np.maximum(part, taken, out=part)
+        took_part = list({client for record in run.rounds for client in trained(record) if client < len(plan)})
+        clients, classes = most[: len(plan), : plan.shape[1]], plan[took_part]
+        clients[took_part] = np.maximum(clients[took_part], classes)
     return most
 
 
@@ -121,31 +118,22 @@ def _indices(wanted: IntArray, pool: int | None) -> IntArray:
     return index if pool is None else np.unique(numbers_in_pool(index, pool))
 
 
-def _read(
+def _kept(
     bank: Path, about: UsedGenerator, pool: int | None, num_classes: int, wanted: dict[int, IntArray]
 ) -> dict[int, Images]:
     """The first undamaged images of these classes; empty if the bank is missing or unusable."""
-    rows: dict[int, Images] = {}
-    try:
+    with suppress(FedEASError, OSError):
         for name in Bank(bank).names():
             with suppress(InputError):  # the header of other images may be damaged
                 header = Header.read(bank / name)
                 # The bank keeps the images of a pool under the generator that makes them.
                 own = header.fingerprint if pool is None else pool_fingerprint(header.fingerprint, pool)
-                if own == about.fingerprint:
-                    break
-        else:
-            return {}
-        if header.num_classes != num_classes or header.shape[0] not in (1, 3) or prod(header.shape) > MOST_BYTES:
-            return {}
-        disk = Disk(bank, header)
-        for label, index in wanted.items():
-            images = _first_good(disk, label, index)
-            if len(images):
-                rows[label] = images
-    except (FedEASError, OSError):
-        return {}
-    return rows
+                usable = header.shape[0] in (1, 3) and prod(header.shape) <= MOST_BYTES
+                if own == about.fingerprint and header.num_classes == num_classes and usable:
+                    disk = Disk(bank, header)
+                    found = {label: _first_good(disk, label, index) for label, index in wanted.items()}
+                    return {label: images for label, images in found.items() if len(images)}
+    return {}
 
 
 def _first_good(disk: Disk, label: int, index: IntArray) -> Images:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, get_args
+from typing import Any, NamedTuple, get_args
 
 import streamlit as st
 
@@ -17,14 +17,14 @@ from fedeas.data.partition import PAPER_SEED
 from fedeas.planning.advice import ADVICE
 from fedeas.planning.beta import MAX_SHARE, MIN_REMOVED
 from fedeas.planning.columns import ColumnNames
-from fedeas.planning.counts import Allocation, LabelCounts
+from fedeas.planning.counts import LabelCounts
 from fedeas.planning.examples import DEFAULT, EXAMPLES
 from fedeas.planning.plan import Plan
 from fedeas.planning.policies import POLICIES, Policy
 from fedeas.planning.policies.pool import PoolFill
 from fedeas.planning.request import Limits, policy_left_out
 from fedeas.views import figures as plots
-from fedeas.views.web import charts, html_plot, plan_charts, sources
+from fedeas.views.web import MAX_MEGABYTES, charts, html_plot, plan_charts, sources
 from fedeas.views.web.page_parts import cached, explaining, screen, show_chart, show_plot, show_tabs
 from fedeas.views.web.plan_choices import NO_LIMIT, SIZE_WORDS, Choice, Size, table_file, takes_budget
 
@@ -55,22 +55,26 @@ def show_plan_page() -> None:
             side = int(st.number_input("Pixels along a side", 8, 2048, 32, help="Colour, 3 bytes a pixel.", key="side"))
         policy = choice.resolved(counts)
         found = _plan(counts, policy.spec)
+        shown = ShownPlan(found, plots.most(found.per_client, charts.MOST_CLIENTS))
         with results:
             st.markdown(f"**{for_markdown(found.allocation.policy)}**")
-            shown = st.container(horizontal=True)
-            shown.metric("Images to generate", f"{found.allocation.generated:,}", border=True)
-            shown.metric("Imbalance removed", f"{found.summary.removed:.2%}", border=True)
-            shown.metric("Synthetic share", f"{found.summary.synthetic_share:.2%}", border=True)
-            shown.metric("Clients that generate", f"{found.summary.receiving:,} of {counts.num_clients:,}", border=True)
-            rows = plots.most(found.allocation.per_client, charts.MOST_CLIENTS)
-            views = {
-                "Where images go": partial(_show_where, counts, found, rows),
-                "Clients": partial(_show_clients, counts, found, rows),
-                "Budget": partial(_show_budget, counts, found),
-                "Prices": partial(_show_prices, counts, found, rate, side),
+            figures = {
+                "Images to generate": f"{found.allocation.generated:,}",
+                "Imbalance removed": f"{found.summary.removed:.2%}",
+                "Synthetic share": f"{found.summary.synthetic_share:.2%}",
+                "Clients that generate": f"{found.summary.receiving:,} of {counts.num_clients:,}",
             }
-            show_tabs("view", views)
-            _show_downloads(federation, choice, policy, found.allocation)
+            place = st.container(horizontal=True)
+            for name, value in figures.items():
+                place.metric(name, value, border=True)
+            tabs: dict[str, Callable[[], None]] = {
+                "Where images go": shown.where,
+                "Clients": shown.clients,
+                "Budget": shown.budget,
+                "Prices": lambda: shown.prices(rate, side),
+            }
+            show_tabs("view", tabs)
+            shown.downloads(federation, choice, policy)
 
 
 def choose_federation() -> CountSource | None:
@@ -86,7 +90,7 @@ def choose_federation() -> CountSource | None:
         )
     elif source == FILE:
         file = st.file_uploader(
-            "CSV, Parquet or NPZ", ["csv", "parquet", "npz"], max_upload_size=sources.MAX_MEGABYTES, key="file"
+            "CSV, Parquet or NPZ", ["csv", "parquet", "npz"], max_upload_size=MAX_MEGABYTES, key="file"
         )
         st.caption(
             "A row for each client with a column of counts for each class; a row for each client and class with a "
@@ -169,97 +173,107 @@ def _ask_rate() -> float:
     return float(st.number_input("Images per second", 0.01, 1e5, 20.0, 1.0, help="Of your generator.", key="rate"))
 
 
-def _show_where(counts: LabelCounts, found: Plan, rows: IntArray) -> None:
-    tables = {"Real images": counts.n, "Synthetic images": found.allocation.n}
-    largest = max(int(table[rows].max()) for table in tables.values())
-    colours = screen()
-    if html_plot.is_small(rows.size, counts.num_classes):
-        st.html(html_plot.HEAT_STYLE.format(**colours._asdict()))
-        for place, (title, table) in zip(st.columns(2), tables.items(), strict=True):
-            place.html(html_plot.heat_table(counts, table, rows, largest, title, colours))
-        st.html(html_plot.heat_scale(largest, colours))
-    else:
-        beside = counts.num_classes <= MOST_BESIDE  # more classes need the whole width for their names
-        places = _scrolled(rows).columns(2) if beside else (_scrolled(rows), _scrolled(rows))
-        for place, (title, table) in zip(places, tables.items(), strict=True):
-            show_chart(place, charts.heat_map(counts, table, rows, largest, title, colours), title)
-    st.caption(f"One colour scale for both; blank means none. {_selected(counts, rows)}")
+class ShownPlan(NamedTuple):
+    """A plan, and the rows of the clients that its figures show."""
+
+    plan: Plan
+    rows: IntArray
+
+    @property
+    def selected(self) -> str:
+        """Which clients are shown, if not all."""
+        shown, clients = self.rows.size, self.plan.counts.num_clients
+        return "" if shown == clients else f"Shown are the {shown:,} of {clients:,} clients with most synthetic images."
+
+    def place(self) -> Any:
+        """A place for a figure with a row for each client; many of them are scrolled."""
+        return st.container(height=SCROLLED) if self.rows.size > MOST_WHOLE else st.container()
+
+    def where(self) -> None:
+        """Heat maps of the real and the synthetic images."""
+        counts, rows = self.plan.counts, self.rows
+        tables = {"Real images": counts.n, "Synthetic images": self.plan.n}
+        largest = max(int(table[rows].max()) for table in tables.values())
+        colours = screen()
+        if html_plot.is_small(rows.size, counts.num_classes):
+            st.html(html_plot.HEAT_STYLE.format(**colours._asdict()))
+            for place, (title, table) in zip(st.columns(2), tables.items(), strict=True):
+                place.html(html_plot.heat_table(counts, table, rows, largest, title, colours))
+            st.html(html_plot.heat_scale(largest, colours))
+        else:
+            beside = counts.num_classes <= MOST_BESIDE  # more classes need the whole width for their names
+            places = self.place().columns(2) if beside else (self.place(), self.place())
+            for place, (title, table) in zip(places, tables.items(), strict=True):
+                show_chart(place, charts.heat_map(counts, table, rows, largest, title, colours), title)
+        st.caption(f"One colour scale for both; blank means none. {self.selected}")
+
+    def clients(self) -> None:
+        """The images of each client, who holds imbalance and budget, and who gets most."""
+        counts, allocation = self.plan.counts, self.plan.allocation
+        with self.place():
+            show_plot(st, plan_charts.demand_dots(counts, allocation, _curves(counts).demand, self.rows))
+        if self.selected:
+            st.caption(self.selected)
+        left, right = st.columns([1.6, 1])
+        show_plot(left, plan_charts.concentration(counts, allocation))
+        order = (-allocation.per_client).argsort(kind="stable")[:10]
+        right.markdown("**Who gets most**")
+        table = {
+            "client": [printable(counts.client_name(row)) for row in order],
+            "real": counts.sizes[order],
+            "synthetic": allocation.per_client[order],
+            "evenness": counts.entropy[order],
+        }
+        words = "Normalised entropy of the client's labels: 0 is one class only, 1 is balanced."
+        formats = _formats("localized", "real", "synthetic") | _formats("%.2f", "evenness", help=words)
+        right.dataframe(table, hide_index=True, column_config=formats, height="content")
+
+    def budget(self) -> None:
+        """What other budgets and policies remove."""
+        found = _curves(self.plan.counts)
+        plan, interval = self.plan.allocation, found.interval
+        show_plot(st, plan_charts.trade_off(found, plan.policy, plan.total, self.plan.summary.removed))
+        text = interval.reason or (
+            f"Betas from {interval.lo:.2f} to {interval.hi:.2f} (shaded) remove at least {MIN_REMOVED:.0%} of the "
+            f"imbalance while less than {MAX_SHARE:.0%} of all data is synthetic."
+        )
+        st.caption(for_markdown(text))
+
+    def prices(self, rate: float, side: int) -> None:
+        """What the images of all policies cost, at a rate of images a second and at their size."""
+        counts, chosen = self.plan.counts, self.plan.allocation.policy
+        compared = _rivals(counts, chosen)
+        table = plan_charts.prices(counts, compared, chosen, rate, side)
+        formats = _formats("localized", "images", "most for one client")
+        formats |= _formats("%.1f", "removed %", "minutes", "MB")
+        st.dataframe(table, hide_index=True, column_config=formats, height="content", key="prices")
+        st.caption(
+            f"All policies with at most the images of this plan, between none and full balance; {rate:g} images a "
+            f"second, {side} x {side} pixels uncompressed."
+        )
+        if remark := policy_left_out(compared):
+            st.caption(for_markdown(remark))
+
+    def downloads(self, federation: CountSource, choice: Choice, policy: Policy) -> None:
+        """Buttons, whose files are made when they are pressed, and the commands."""
+        counts, allocation = federation.counts, self.plan.allocation
+        files: dict[str, tuple[str, Callable[[], bytes | str]]] = {
+            f"Plan as {name}": (f"plan.{name.lower()}", partial(table_file, counts, allocation, f".{name.lower()}"))
+            for name in ("CSV", "Parquet", "JSON")
+        }
+        if federation.config:
+            files["Run config as TOML"] = "planned.toml", partial(run_config, federation, policy)
+        files["Counts as CSV"] = "counts.csv", partial(table_file, counts)
+        st.subheader("Download")
+        place = st.container(horizontal=True)
+        for label, (name, content) in files.items():
+            place.download_button(label, content, name, on_click="ignore", key=f"download {name}")
+        if not federation.config:
+            st.caption(for_markdown(f"No run config: {NEEDS_IMAGES}."))
+        st.caption("The same numbers on the command line:")
+        st.code(choice.commands(federation), language="sh", wrap_lines=True)
 
 
-def _show_clients(counts: LabelCounts, found: Plan, rows: IntArray) -> None:
-    with _scrolled(rows):
-        show_plot(st, plan_charts.demand_dots(counts, found.allocation, _curves(counts).demand, rows))
-    if selected := _selected(counts, rows):
-        st.caption(selected)
-    left, right = st.columns([1.6, 1])
-    show_plot(left, plan_charts.concentration(counts, found.allocation))
-    order = (-found.allocation.per_client).argsort(kind="stable")[:10]
-    right.markdown("**Who gets most**")
-    table = {
-        "client": [printable(counts.client_name(row)) for row in order],
-        "real": counts.sizes[order],
-        "synthetic": found.allocation.per_client[order],
-        "evenness": counts.entropy[order],
-    }
-    words = "Normalised entropy of the client's labels: 0 is one class only, 1 is balanced."
-    formats = dict.fromkeys(("real", "synthetic"), st.column_config.NumberColumn(format="localized"))
-    formats["evenness"] = st.column_config.NumberColumn(format="%.2f", help=words)
-    right.dataframe(table, hide_index=True, column_config=formats, height="content")
-
-
-def _scrolled(rows: IntArray) -> Any:
-    """A place for a figure with a row for each client; many of them are scrolled."""
-    return st.container(height=SCROLLED) if rows.size > MOST_WHOLE else st.container()
-
-
-def _selected(counts: LabelCounts, rows: IntArray) -> str:
-    if rows.size == counts.num_clients:
-        return ""
-    return f"Shown are the {rows.size:,} of {counts.num_clients:,} clients with most synthetic images."
-
-
-def _show_budget(counts: LabelCounts, found: Plan) -> None:
-    curves = _curves(counts)
-    point = (found.allocation.policy, found.allocation.total, found.summary.removed)
-    show_plot(st, plan_charts.trade_off(curves, *point))
-    interval = curves.interval
-    text = interval.reason or (
-        f"Betas from {interval.lo:.2f} to {interval.hi:.2f} (shaded) remove at least {MIN_REMOVED:.0%} of the "
-        f"imbalance while less than {MAX_SHARE:.0%} of all data is synthetic."
-    )
-    st.caption(for_markdown(text))
-
-
-def _show_prices(counts: LabelCounts, found: Plan, rate: float, side: int) -> None:
-    chosen = found.allocation.policy
-    compared = _rivals(counts, chosen)
-    table = plan_charts.prices(counts, compared, chosen, rate, side)
-    formats = dict.fromkeys(("images", "most for one client"), st.column_config.NumberColumn(format="localized"))
-    formats |= dict.fromkeys(("removed %", "minutes", "MB"), st.column_config.NumberColumn(format="%.1f"))
-    st.dataframe(table, hide_index=True, column_config=formats, height="content", key="prices")
-    st.caption(
-        f"All policies with at most the images of this plan, between none and full balance; {rate:g} images a second, "
-        f"{side} x {side} pixels uncompressed."
-    )
-    if remark := policy_left_out(compared):
-        st.caption(for_markdown(remark))
-
-
-def _show_downloads(federation: CountSource, choice: Choice, policy: Policy, allocation: Allocation) -> None:
-    """Buttons, whose files are made when they are pressed, and the commands."""
-    counts = federation.counts
-    files: dict[str, tuple[str, Callable[[], bytes | str]]] = {
-        f"Plan as {name}": (f"plan{ending}", partial(table_file, counts, allocation, ending))
-        for ending, name in ((".csv", "CSV"), (".parquet", "Parquet"), (".json", "JSON"))
-    }
-    if federation.config:
-        files["Run config as TOML"] = "planned.toml", partial(run_config, federation, policy)
-    files["Counts as CSV"] = "counts.csv", partial(table_file, counts)
-    st.subheader("Download")
-    place = st.container(horizontal=True)
-    for label, (name, content) in files.items():
-        place.download_button(label, content, name, on_click="ignore", key=f"download {name}")
-    if not federation.config:
-        st.caption(for_markdown(f"No run config: {NEEDS_IMAGES}."))
-    st.caption("The same numbers on the command line:")
-    st.code(choice.commands(federation), language="sh", wrap_lines=True)
+def _formats(form: str, *columns: str, help: str | None = None) -> dict[str, Any]:
+    """How a table shows the numbers of these columns."""
+    return dict.fromkeys(columns, st.column_config.NumberColumn(format=form, help=help))

@@ -13,7 +13,7 @@ from pathlib import Path
 import streamlit as st
 
 from fedeas.core.foreign_text import for_markdown, printable
-from fedeas.views.web import charts, runs
+from fedeas.views.web import FOLDER_VARIABLE, charts, runs
 from fedeas.views.web.page_parts import explaining, screen, show_chart, show_tabs
 from fedeas.views.web.plan_page import show_plan_page
 
@@ -30,7 +30,7 @@ def page() -> None:
     st.html(NARROW)
     st.title("FedEAS planner")
     st.caption("How many synthetic images should each client of a federation generate, and of which classes?")
-    folder = Path(os.environ.get(runs.FOLDER_VARIABLE, "runs"))
+    folder = Path(os.environ.get(FOLDER_VARIABLE, "runs"))
     show_tabs("page", {"Plan": show_plan_page, "Runs": partial(show_runs_page, folder)})
 
 

@@ -19,31 +19,11 @@ from fedeas.runs.methods import grouped
 from fedeas.runs.progress import RunState
 from fedeas.runs.store import LOCK, ROUNDS, RunStore, read_run
 
-FOLDER_VARIABLE = "FEDEAS_PLANNER_RUNS"  # tells the page, which Streamlit starts, the folder of runs
 MOST_RUNS = 200
 FILES = ("config.json", ROUNDS, "summary.json")
 
-
-class Stamp(NamedTuple):
-    """Tells whether the files of a run directory are the same as before."""
-
-    changed: int
-    """When its last round ended or, before the first, when it started."""
-    files: tuple[tuple[int, int], ...]
-    """When each file was last written, and its length; zeros for a missing file."""
-
-    @classmethod
-    def of(cls, path: Path) -> Stamp:
-        """The stamp of this run directory."""
-        files = []
-        for name in FILES:
-            try:
-                about = (path / name).stat()
-                files.append((about.st_mtime_ns, about.st_size))
-            except OSError:  # not there yet, or removed since the folder was listed
-                files.append((0, 0))
-        (config, _), (rounds, _), _ = files
-        return cls(rounds or config, tuple(files))
+Stamps = tuple[tuple[int, int], ...]
+"""When each of the `FILES` of a run directory was last written, and its length; zeros for a missing file."""
 
 
 class ListedRun(NamedTuple):
@@ -53,9 +33,9 @@ class ListedRun(NamedTuple):
     """
 
     name: str
-    policy: str
-    algorithm: str
-    state: str
+    policy: str = ""
+    algorithm: str = ""
+    state: str = ""
     seed: int | None = None
     accuracy: float | None = None
     window: str = ""
@@ -92,10 +72,10 @@ class Listing(NamedTuple):
 def listed(folder: Path) -> Listing:
     """The run directories below the folder; one that cannot be read has the reason as its state."""
     folders = [config.parent for config in RunStore(folder).root.glob("*/config.json")]
-    found = sorted(((Stamp.of(path), path) for path in folders), key=itemgetter(0), reverse=True)
+    found = sorted(((*_stamps(path), path) for path in folders), reverse=True)
     runs = []
-    for stamp, path in found[:MOST_RUNS]:
-        run = _read(path, stamp)
+    for changed, stamps, path in found[:MOST_RUNS]:
+        run = _read(path, changed, stamps)
         if run.config is not None and not run.finished:  # it is in progress if a process holds its lock
             under_way = is_held(path / LOCK)
             state = RunState.RUNNING if under_way else RunState.STOPPED
@@ -104,31 +84,40 @@ def listed(folder: Path) -> Listing:
     return Listing(runs, len(found[MOST_RUNS:]))
 
 
+def _stamps(path: Path) -> tuple[int, Stamps]:
+    """When the last round of a run ended or, before the first, when it started; and the stamps of its files."""
+    files = []
+    for name in FILES:
+        try:
+            about = (path / name).stat()
+            files.append((about.st_mtime_ns, about.st_size))
+        except OSError:  # not there yet, or removed since the folder was listed
+            files.append((0, 0))
+    (config, _), (rounds, _), _ = files
+    return rounds or config, tuple(files)
+
+
 @lru_cache(maxsize=2 * MOST_RUNS)
-def _read(path: Path, stamp: Stamp) -> ListedRun:
-    changed = datetime.fromtimestamp(stamp.changed / 1e9)
+def _read(path: Path, changed: int, stamps: Stamps) -> ListedRun:
+    """The run in a directory whose files have these stamps."""
+    found = ListedRun(path.name, changed=datetime.fromtimestamp(changed / 1e9))
     try:
         run = read_run(path)
-        config, done, summary = run.config, run.rounds(), run.summary() if run.finished else None
+        config, done = run.config, run.rounds()
         curve = AccuracyCurve.of(done)
-        return ListedRun(
-            path.name,
-            config.policy,
-            config.algorithm,
-            f"{len(done):,} of {config.rounds.total:,} rounds" if summary is None else "finished",
-            config.seed,
-            accuracy=None if summary is None else float(summary["accuracy"]),
-            window="" if summary is None else str(RoundRange(*summary["window"])),
-            latest=curve.accuracy[-1] if curve.rounds else None,
-            changed=changed,
-            curve=curve,
-            seen=run.seen,
-            finished=summary is not None,
-            config=config,
-        )
+        found = found._replace(
+            policy=config.policy, algorithm=config.algorithm, seed=config.seed, config=config, seen=run.seen,
+            curve=curve, latest=curve.accuracy[-1] if curve.rounds else None,
+            state=f"{len(done):,} of {config.rounds.total:,} rounds",
+        )  # fmt: skip
+        if run.finished:
+            summary = run.summary()
+            accuracy, window = float(summary["accuracy"]), str(RoundRange(*summary["window"]))
+            found = found._replace(state="finished", finished=True, accuracy=accuracy, window=window)
+        return found
     except Exception as error:  # a damaged file may raise anything; the others are shown all the same
         reason = " ".join(str(error).removeprefix(f"{path}: ").split()) or type(error).__name__
-        return ListedRun(path.name, "", "", f"cannot be read: {reason}", changed=changed)
+        return ListedRun(path.name, state=f"cannot be read: {reason}", changed=found.changed)
 
 
 def drawn_methods(runs: Sequence[ListedRun]) -> list[ListedMethod]:

@@ -19,8 +19,8 @@ from fedeas.planning.columns import ColumnNames
 from fedeas.planning.counts import LabelCounts
 from fedeas.planning.examples import DEFAULT, find_example
 from fedeas.planning.tables import CountTable
+from fedeas.views.web import MAX_MEGABYTES
 
-MAX_MEGABYTES = 20
 MAX_CLASSES = 1_000
 MAX_CELLS = 500_000
 MAX_DRAWS = 200  # a person waits
