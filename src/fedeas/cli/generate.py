@@ -19,7 +19,7 @@ from fedeas.data.names import NAMES
 from fedeas.planning.tables import read_allocation
 
 if TYPE_CHECKING:
-    from fedeas.generators.plan_images.files import OnImages
+    from fedeas.generators.plan_images import OnImages
 
 SECONDS_PER_LINE = 10.0  # without a terminal
 FORMATS = "folder (client/class/*.png), parquet or npz (a file for each client)"
@@ -38,8 +38,7 @@ def generate(
     device: Device = "auto",
 ) -> None:
     """Make the images of a plan; the same command resumes."""
-    from fedeas.generators.plan_images.files import ImageFormat, check_folder, write_images
-    from fedeas.generators.plan_images.source import source_for
+    from fedeas.generators.plan_images import ImageFormat, check_folder, source_for, write_images
 
     if form not in list(ImageFormat):
         raise InputError(f"unknown format {form!r}; use {FORMATS}")
