@@ -62,7 +62,8 @@ CREATE TABLE IF NOT EXISTS about (content TEXT);
 CREATE TABLE IF NOT EXISTS images (label INTEGER, number INTEGER, content BLOB, PRIMARY KEY (label, number));
 """
 _KEEP = "INSERT OR REPLACE INTO images VALUES (?, ?, ?)"
-_ROW = "ifnull(CAST(label AS INTEGER), -1), ifnull(CAST(number AS INTEGER), -1), content"  # damage changes types, too
+# Damage can change the types of values, too.
+_ROW = "iif(typeof(label) = 'integer', label, -1), iif(typeof(number) = 'integer', number, -1), content"
 _FIND = "FROM images WHERE label = ? AND number BETWEEN ? AND ?"
 
 # Errors of SQLite that are not due to damage: a full disk, permissions, another process.
@@ -72,7 +73,7 @@ _OUTSIDE = {
 }  # fmt: skip
 _FOREVER = {sqlite3.SQLITE_PERM, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN}
 # A sector that cannot be read, and a file that another process has repaired since it was opened.
-_DAMAGE = {sqlite3.SQLITE_IOERR_READ, sqlite3.SQLITE_READONLY_DBMOVED}
+_DAMAGE = {sqlite3.SQLITE_IOERR_READ, sqlite3.SQLITE_IOERR_SHORT_READ, sqlite3.SQLITE_READONLY_DBMOVED}
 
 Result = TypeVar("Result")
 
@@ -281,6 +282,8 @@ class ImageFile:
         query = f"SELECT rowid, {_ROW} FROM images WHERE rowid > ? ORDER BY rowid LIMIT ?"
         with _opened(self.path) as database:
             while block := database.execute(query, (last, max(1, BLOCK_BYTES // self.pixels))).fetchall():
+                if block[-1][0] <= last:
+                    raise sqlite3.DatabaseError("its rows are out of order")
                 checked, last = checked + len(block), block[-1][0]
                 bad = [row for row in block if not self._is_good(*row[1:])]
                 damaged |= {row: Address(label, client_of(number), number_of(number)) for row, label, number, _ in bad}
@@ -534,7 +537,8 @@ def _opened(path: Path) -> Iterator[sqlite3.Connection]:
                 yield database
     except sqlite3.DatabaseError as error:
         code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR)
-        if code in _DAMAGE or code & 0xFF not in _OUTSIDE:
+        unlikely = code == sqlite3.SQLITE_READONLY and os.access(path, os.W_OK)  # the header claims another format
+        if unlikely or code in _DAMAGE or code & 0xFF not in _OUTSIDE:
             raise DamagedError(
                 f"{path}: damaged ({error}); a run with its generator repairs it, or {_remedy(path)}"
             ) from error

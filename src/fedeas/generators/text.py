@@ -56,7 +56,7 @@ class TextToImage:
     shows. So the law "same address, same bytes" holds as long as they stay the same. A batch that does not fit into
     memory is computed in halves, which counts as another `batch_size`.
 
-    The prompt of a class is its name, spaces for underscores, in place of the template's ``{}``. Images with one channel
+    The prompt of a class is its name, with spaces for underscores, in the template. Images with one channel
     show the luminance. `guidance` of 1 or less is none; `size` is the height and width of the pipeline's own images.
     """
 
