@@ -530,8 +530,8 @@ def _shared(path: Path) -> Iterator[None]:
 def _opened(path: Path) -> Iterator[sqlite3.Connection]:
     """Open a file of images, which is created if it is missing, and keep the changes at the end."""
     try:
-        uri, begin = f"{path.absolute().as_uri()}?mode=rwc", "IMMEDIATE"
-        with closing(sqlite3.connect(uri, uri=True, timeout=PATIENCE, isolation_level=begin)) as database:
+        uri = f"{path.absolute().as_uri()}?mode=rwc"
+        with closing(sqlite3.connect(uri, uri=True, timeout=PATIENCE, isolation_level="IMMEDIATE")) as database:
             database.executescript(_TABLES)
             with database:
                 yield database

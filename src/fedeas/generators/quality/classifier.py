@@ -168,7 +168,8 @@ class Classifier:
     @cached_property
     def _mean_and_std(self) -> Tensor:
         """Mean and deviation of each channel; copied once, since copies while training would wait."""
-        return torch.tensor([self.mean, self.std], dtype=torch.float32, device=self.device)[..., None, None]
+        moments: Tensor = torch.tensor([self.mean, self.std], dtype=torch.float32, device=self.device)
+        return moments[..., None, None]
 
     def save(self, path: PathLike) -> None:
         """Write one ``.safetensors`` file, whole or not at all."""
