@@ -166,10 +166,9 @@ class Classifier:
         return (batch.float() / 255 - mean) / std
 
     @cached_property
-    def _mean_and_std(self) -> Tensor:
+    def _mean_and_std(self) -> tuple[Tensor, ...]:
         """Mean and deviation of each channel; copied once, since copies while training would wait."""
-        moments: Tensor = torch.tensor([self.mean, self.std], dtype=torch.float32, device=self.device)
-        return moments[..., None, None]
+        return torch.tensor([self.mean, self.std], dtype=torch.float32, device=self.device)[..., None, None].unbind()
 
     def save(self, path: PathLike) -> None:
         """Write one ``.safetensors`` file, whole or not at all."""
