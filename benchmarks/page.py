@@ -95,7 +95,7 @@ GROUPS = (
     ),
     Group(
         "Images and data on disk",
-        "The image bank beside databases, and the data cache beside Hugging Face `datasets`.",
+        "The image bank, and the data cache beside Hugging Face `datasets`.",
         ("storage-bank", "storage-cache"),
     ),
     Group(

@@ -15,8 +15,7 @@ from fedeas.core.errors import InputError
 from fedeas.core.files import temporary
 from fedeas.data.sources import load_dataset, load_own
 from fedeas.generators import GaussianGenerator
-from fedeas.generators.plan_images.files import HEADER, MANIFEST, ImageFormat, write_images
-from fedeas.generators.plan_images.source import source_for
+from fedeas.generators.plan_images import HEADER, MANIFEST, ImageFormat, source_for, write_images
 from fedeas.planning.counts import Allocation, LabelCounts
 from fedeas.planning.tables import read_allocation, write_allocation
 

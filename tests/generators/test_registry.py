@@ -240,7 +240,7 @@ def test_a_classifier_that_is_trained_for_a_filter_is_kept_in_the_bank(tmp_path,
 
 def test_the_classifier_of_a_filter_uses_the_device_of_the_run(tmp_path, monkeypatch):
     places = []
-    monkeypatch.setattr("fedeas.generators.kinds.seen_by", lambda path: NOT_KNOWN)
+    monkeypatch.setattr("fedeas.generators.settings.seen_by", lambda path: NOT_KNOWN)
     monkeypatch.setattr(Classifier, "load", lambda path, device="cpu": places.append((path, device)))
     monkeypatch.setattr("fedeas.generators.filtered.Filtered", lambda source, judge: None)
     parse_generator('agreeing(of=gaussian(components=4), classifier="c.safetensors")').ready(

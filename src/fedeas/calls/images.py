@@ -12,7 +12,7 @@ from fedeas.core.arrays import IntArray
 from fedeas.core.files import PathLike
 from fedeas.generators.bank import Bank
 from fedeas.generators.base import Shape
-from fedeas.generators.plan_images.source import source_for
+from fedeas.generators.plan_images import source_for
 from fedeas.generators.registry import AnyGenerator
 from fedeas.planning.counts import Allocation
 from fedeas.planning.plan import AnyPlan, read_plan

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
@@ -16,6 +16,9 @@ from fedeas.core.errors import InputError
 from fedeas.core.foreign_text import printable
 from fedeas.data.names import NAMES
 from fedeas.planning.tables import read_allocation
+
+if TYPE_CHECKING:
+    pass
 
 SECONDS_PER_LINE = 10.0  # without a terminal
 FORMATS = "folder (client/class/*.png), parquet or npz (a file for each client)"
@@ -34,8 +37,7 @@ def generate(
     device: Device = "auto",
 ) -> None:
     """Make the images of a plan; the same command resumes."""
-    from fedeas.generators.plan_images.files import ImageFormat, check_folder, write_images
-    from fedeas.generators.plan_images.source import source_for
+    from fedeas.generators.plan_images import ImageFormat, check_folder, source_for, write_images
 
     if form not in list(ImageFormat):
         raise InputError(f"unknown format {form!r}; use {FORMATS}")

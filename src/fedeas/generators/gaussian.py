@@ -79,15 +79,9 @@ class GaussianGenerator:
     ) -> GaussianGenerator:
         """Fit to training images, uint8 (N, channels, height, width), with at least one of every class.
 
-        Args:
-            images, labels, num_classes: the images, and their labels from 0 to `num_classes` - 1.
-            components: dimensions of the basis.
-            shrinkage: least weight of the pooled covariance in that of a class; 1 gives all classes the same. For
-                classes with few images the weight is larger.
-            class_names: for messages, and kept with the generator.
-            dataset: the name of these images, for the description.
-            basis: ``pca``, the directions of largest variance of these images, or ``dct``, the cosines with the fewest
-                waves, which need no images: clients can add their sums, as `of_sums` takes them.
+        `shrinkage` is the least weight of the pooled covariance in that of a class; it is larger for classes with few
+        images. The basis is ``pca``, the directions of largest variance of these images, or ``dct``, the cosines with
+        the fewest waves, which need no images: clients can add their sums, as `of_sums` takes them.
         """
         names = None if class_names is None else tuple(map(str, class_names))
         classes = checked_training(images, labels, num_classes, names)

@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import fedeas.config.generators as fields
 from fedeas.core.arrays import IntArray
-from fedeas.core.digests import json_digest
 from fedeas.core.errors import InputError
 from fedeas.core.foreign_text import first_of
 from fedeas.core.own_code import imported_code
-from fedeas.core.provenance import NOT_KNOWN, Answer, DatasetParts, Seen, check_start, seen_by
-from fedeas.core.weight_files import description, folder_digest, generator_weights, name_of_dataset, weights_digest
+from fedeas.core.provenance import NOT_KNOWN, Answer, DatasetParts, Seen, check_start
+from fedeas.core.weight_files import description, folder_digest, generator_weights, name_of_dataset
 from fedeas.generators.base import Generator, Shape, checked_shape
 from fedeas.generators.custom import custom_content, load_custom
 from fedeas.generators.gaussian import GaussianGenerator
@@ -29,6 +28,7 @@ class Gaussian(fields.Gaussian, GeneratorSettings):
     """Makes a `GaussianGenerator`."""
 
     remedy = "fit it to training images alone"
+    needs = "gaussian is fitted to images of all classes; fit a GaussianGenerator to some and give it"
 
     @property
     def is_fitted(self) -> bool:
@@ -37,9 +37,7 @@ class Gaussian(fields.Gaussian, GeneratorSettings):
 
     def needs_data(self) -> str:
         """Unless it comes as a file, it needs images of all classes."""
-        if self.weights:
-            return ""
-        return "gaussian is fitted to images of all classes; fit a GaussianGenerator to some and give it"
+        return "" if self.weights else self.needs
 
     def known_form(self) -> Form | None:
         """Classes and shape of a file."""
@@ -71,14 +69,9 @@ class Gaussian(fields.Gaussian, GeneratorSettings):
         if self.weights:
             self._loaded(dataset, classes, shape)
 
-    def content(self, dataset: str) -> dict[str, str]:
-        """A hash of the file's tensors, if there is a file."""
-        return {"weights": weights_digest(generator_weights(self.weights))} if self.weights else {}
-
-    def records(self, dataset: str) -> dict[str, Seen]:
-        """Which images a file was fitted to."""
-        path = generator_weights(self.weights) if self.weights else None
-        return {str(path): seen_by(path)} if path else {}
+    def file(self, dataset: str) -> Path | None:
+        """The file of a fitted one, if it is given."""
+        return generator_weights(self.weights) if self.weights else None
 
 
 @dataclass(frozen=True)
@@ -86,12 +79,12 @@ class Diffusion(fields.Diffusion, GeneratorSettings):
     """Makes a `DiffusionGenerator`."""
 
     remedy = "train it with `fedeas generator train --protocol clean`"
+    needs = "diffusion needs the name or file of its weights, as in diffusion(weights=digits)"
+    entries = "network", "shape", "sampler"
 
     def needs_data(self) -> str:
         """Without weights, it needs the name of the dataset."""
-        if self.weights:
-            return ""
-        return "diffusion needs the name or file of its weights, as in diffusion(weights=digits)"
+        return "" if self.weights else self.needs
 
     def known_form(self) -> Form | None:
         """Classes and shape of the weights' file."""
@@ -128,15 +121,9 @@ class Diffusion(fields.Diffusion, GeneratorSettings):
         """Refuse weights of other classes or shapes."""
         self._loaded(dataset, classes, shape)
 
-    def content(self, dataset: str) -> dict[str, str]:
-        """Hashes of the file's tensors and of its settings of network and sampler."""
-        path = generator_weights(self._place(dataset))
-        return {"weights": weights_digest(path), "settings": _settings(path, "network", "shape", "sampler")}
-
-    def records(self, dataset: str) -> dict[str, Seen]:
-        """Which images the weights have seen."""
-        path = generator_weights(self._place(dataset))
-        return {str(path): seen_by(path)}
+    def file(self, dataset: str) -> Path | None:
+        """The weights; by default those of the dataset."""
+        return generator_weights(self._place(dataset))
 
     def _place(self, dataset: str) -> str:
         return self.weights or name_of_dataset(dataset)
@@ -145,9 +132,7 @@ class Diffusion(fields.Diffusion, GeneratorSettings):
 class SdTurbo(fields.SdTurbo, GeneratorSettings):
     """Makes a `TextToImage`."""
 
-    def needs_data(self) -> str:
-        """It needs the names of the classes."""
-        return "sd-turbo needs the names of the classes; give TextToImage.load(..., class_names=...)"
+    needs = "sd-turbo needs the names of the classes; give TextToImage.load(..., class_names=...)"
 
     def ready(self, context: GeneratorContext) -> Generator:
         """Load it from a folder or from the Hugging Face Hub."""
@@ -196,8 +181,9 @@ class WrapperSettings(fields.Wrapper, GeneratorSettings):
         return self.of.known_form()
 
     def content(self, dataset: str) -> dict[str, str]:
-        """That of the other generator, with "of" before each name."""
-        return {f"of {name}": value for name, value in self.of.content(dataset).items()}
+        """That of the other generator, with "of" before each name, and its own."""
+        of = {f"of {name}": value for name, value in self.of.content(dataset).items()}
+        return of | super().content(dataset)
 
     def seen(self, data: DatasetParts, protocol: str = "clean") -> Answer:
         """The worse answer of its own and that of the other generator."""
@@ -221,6 +207,9 @@ class ClassifierFiltered(WrapperSettings, fields.ClassifierFiltered):
     """Makes a `Filtered`."""
 
     remedy = "leave it out, and one is trained on the training part"
+    needs = 'agreeing needs a trained classifier, as in agreeing(classifier="check/...safetensors")'
+    file_holds = "classifier"
+    entries = "architecture", "shape", "num_classes", "mean", "std"
 
     @property
     def is_fitted(self) -> bool:
@@ -229,9 +218,7 @@ class ClassifierFiltered(WrapperSettings, fields.ClassifierFiltered):
 
     def needs_data(self) -> str:
         """What the other generator needs, and training images for a classifier if none is named."""
-        if self.classifier:
-            return super().needs_data()
-        return 'agreeing needs a trained classifier, as in agreeing(classifier="check/...safetensors")'
+        return super().needs_data() if self.classifier else self.needs
 
     def ready(self, context: GeneratorContext) -> Generator:
         """Make the other generator, load or train the classifier, and join them."""
@@ -246,17 +233,9 @@ class ClassifierFiltered(WrapperSettings, fields.ClassifierFiltered):
             judge = kept_classifier(context.bank, *data, device=context.device)
         return Filtered(self.of.ready(context), judge)
 
-    def content(self, dataset: str) -> dict[str, str]:
-        """That of the other generator, and the classifier's file if one is named."""
-        content = super().content(dataset)
-        if self.classifier:
-            settings = _settings(Path(self.classifier), "architecture", "shape", "num_classes", "mean", "std")
-            content |= {"classifier": weights_digest(self.classifier), "classifier settings": settings}
-        return content
-
-    def records(self, dataset: str) -> dict[str, Seen]:
-        """Which images the classifier has seen, if one is named."""
-        return {self.classifier: seen_by(self.classifier)} if self.classifier else {}
+    def file(self, dataset: str) -> Path | None:
+        """The classifier, if one is named."""
+        return Path(self.classifier) if self.classifier else None
 
 
 @dataclass(frozen=True)
@@ -281,30 +260,23 @@ class Shared(WrapperSettings, fields.Shared):
 class Federated(fields.Federated, GeneratorSettings):
     """Makes a `DiffusionGenerator` or a `GaussianGenerator` from the weights that a run's clients have trained."""
 
-    of: Annotated[GeneratorSettings, fields.GENERATOR] = Diffusion()
+    needs = "federated trains with the clients of a run; give the weights of `fedeas generator train --federated`"
+    file_holds = "start"
+    entries = "network", "shape", "class_names"
 
-    def needs_data(self) -> str:
-        """It needs the clients of a run."""
-        return "federated trains with the clients of a run; give the weights of `fedeas generator train --federated`"
+    of: Annotated[GeneratorSettings, fields.GENERATOR] = Diffusion()
 
     def ready(self, context: GeneratorContext) -> Generator:
         """Load what the clients have trained, from a start that `seen` has checked."""
         if context.trained is None:
-            raise InputError(self.needs_data())
+            raise InputError(self.needs)
         weights, context = str(context.trained), replace(context, protocol="")
         of = replace(self.of, weights=weights) if isinstance(self.of, Diffusion) else Gaussian(weights=weights)
         return of.ready(context)
 
-    def content(self, dataset: str) -> dict[str, str]:
-        """Hashes of the start's tensors and of its network."""
-        if not self.start:
-            return {}
-        path = generator_weights(self.start)
-        return {"start": weights_digest(path), "start settings": _settings(path, "network", "shape", "class_names")}
-
-    def records(self, dataset: str) -> dict[str, Seen]:
-        """Which images the start has seen."""
-        return {self.start: seen_by(generator_weights(self.start))} if self.start else {}
+    def file(self, dataset: str) -> Path | None:
+        """The start, if one is given."""
+        return generator_weights(self.start) if self.start else None
 
     def seen(self, data: DatasetParts, protocol: str = "clean") -> Answer:
         """Whether the start has seen images of the run's clients or test part, under any protocol."""
@@ -338,10 +310,7 @@ class HeldOut(fields.HeldOut, GeneratorSettings):
     """Makes `HeldOutImages`."""
 
     is_fitted = True  # it consists of the run's images
-
-    def needs_data(self) -> str:
-        """It needs a run's images."""
-        return "held-out takes its images from the dataset of a run; give another generator"
+    needs = "held-out takes its images from the dataset of a run; give another generator"
 
     def ready(self, context: GeneratorContext) -> Generator:
         """Make it from the images that were held out."""
@@ -370,12 +339,6 @@ class Python(fields.Python, GeneratorSettings):
     def unknown(self, dataset: str, protocol: str = "clean") -> tuple[str, ...]:
         """Other code and files that it depends on, and the images that it was trained on."""
         return (imported_code(self.code), *super().unknown(dataset, protocol))
-
-
-def _settings(path: Path, *names: str) -> str:
-    """A hash of these entries of a file's description."""
-    about = description(path)
-    return json_digest([about.get(name) for name in names], sort_keys=True)
 
 
 def _form(classes: int, shape: Shape) -> str:

@@ -5,31 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from fedeas.config.generators import read_generator
+from fedeas.config import generators as fields
 from fedeas.core.arrays import IntArray
 from fedeas.core.digests import json_digest
 from fedeas.core.errors import InputError
 from fedeas.core.spec import refuse_class
+from fedeas.generators import kinds
 from fedeas.generators.base import Generator
 from fedeas.generators.custom import wrap_callable
-from fedeas.generators.kinds import (
-    ClassifierFiltered,
-    Diffusion,
-    Federated,
-    Gaussian,
-    HeldOut,
-    Python,
-    SdTurbo,
-    Shared,
-    WrapperSettings,
-)
+from fedeas.generators.kinds import Federated, WrapperSettings
 from fedeas.generators.settings import GeneratorContext, GeneratorSettings
 
 AnyGenerator = Generator | str | Callable[[IntArray, IntArray], Any]
 """A generator, its spec, or a function from labels and indices to uint8 images."""
 
 GENERATORS: dict[str, type[GeneratorSettings]] = {
-    kind.name(): kind for kind in (Gaussian, Diffusion, SdTurbo, ClassifierFiltered, Shared, HeldOut, Federated)
+    name: getattr(kinds, described.__name__) for name, described in fields.GENERATORS.items()
 }
 
 
@@ -39,7 +30,7 @@ def parse_generator(text: str) -> GeneratorSettings:
     >>> parse_generator("gaussian(components=16)")
     Gaussian(components=16, shrinkage=0.1, weights='', basis='pca')
     """
-    return read_generator(text, GENERATORS, Python)
+    return fields.read_generator(text, GENERATORS, kinds.Python)
 
 
 def federated_in(text: str) -> Federated | None:

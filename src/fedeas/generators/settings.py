@@ -4,14 +4,26 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedeas.config.generators import GeneratorFields
 from fedeas.core.arrays import IntArray
-from fedeas.core.provenance import ALL_PARTS, PARTS, TEST, Answer, DatasetParts, Seen, check_clean, which_images
+from fedeas.core.digests import json_digest
+from fedeas.core.provenance import (
+    ALL_PARTS,
+    PARTS,
+    TEST,
+    Answer,
+    DatasetParts,
+    Seen,
+    check_clean,
+    seen_by,
+    which_images,
+)
+from fedeas.core.weight_files import description, weights_digest
 from fedeas.generators.base import Generator, Shape, shape_of
 
 Form = tuple[tuple[str, ...], Shape]
@@ -51,8 +63,14 @@ class GeneratorContext:
 class GeneratorSettings(GeneratorFields):
     """A generator before it is fitted or loaded."""
 
-    remedy = "choose other weights"
+    remedy: ClassVar[str] = "choose other weights"
     """What to do if the weights have seen test images."""
+    needs: ClassVar[str] = ""
+    """Why it cannot be made without a run's dataset, and what to give instead; empty if it can."""
+    file_holds: ClassVar[str] = "weights"
+    """What its file holds."""
+    entries: ClassVar[tuple[str, ...]] = ()
+    """Entries of the file's description that determine the images, as its tensors do."""
 
     @property
     def is_fitted(self) -> bool:
@@ -60,8 +78,8 @@ class GeneratorSettings(GeneratorFields):
         return False
 
     def needs_data(self) -> str:
-        """Why it cannot be made without a run's dataset, and what to give instead; empty if it can."""
-        return ""
+        """What it needs that no file gives; empty if it can be made without a run's dataset."""
+        return self.needs
 
     def known_form(self) -> Form | None:
         """Classes and shape of its images, if its file says so."""
@@ -73,11 +91,22 @@ class GeneratorSettings(GeneratorFields):
 
     def content(self, dataset: str) -> dict[str, str]:
         """Hashes of files that determine the images; none if these follow from the fields and the dataset."""
-        return {}
+        path = self.file(dataset)
+        content = {} if path is None else {self.file_holds: weights_digest(path)}
+        if path is not None and self.entries:
+            about = description(path)
+            name = "settings" if self.file_holds == "weights" else f"{self.file_holds} settings"
+            content[name] = json_digest([about.get(entry) for entry in self.entries], sort_keys=True)
+        return content
+
+    def file(self, dataset: str) -> Path | None:
+        """The file that it is made from, if there is one."""
+        return None
 
     def records(self, dataset: str) -> dict[str, Seen]:
         """Training data of its weights, by their place; none if it comes without weights."""
-        return {}
+        path = self.file(dataset)
+        return {} if path is None else {str(path): seen_by(path)}
 
     def seen(self, data: DatasetParts, protocol: str = "clean") -> Answer:
         """Whether it was made from images that a run on these data tests on; the clean protocol refuses that."""

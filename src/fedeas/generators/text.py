@@ -55,14 +55,8 @@ class TextToImage:
     shows. So the law "same address, same bytes" holds as long as they stay the same. A batch that does not fit into
     memory is computed in halves, which counts as another `batch_size`.
 
-    Args:
-        pipeline: a loaded pipeline; its progress bar is turned off.
-        class_names: the prompt of a class is its name, spaces for underscores, in place of the template's ``{}``.
-        shape: channels (3, or 1 for luminance), height and width of the images.
-        template: text with one ``{}``.
-        guidance: classifier-free guidance scale; 1 or less is none.
-        size: height and width of the pipeline's own images.
-        source: name of the model, for `description`.
+    The prompt of a class is its name, with spaces for underscores, in the template. Images with one channel
+    show the luminance. `guidance` of 1 or less is none; `size` is the height and width of the pipeline's own images.
     """
 
     pipeline: Any = field(repr=False)

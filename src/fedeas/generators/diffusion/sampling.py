@@ -39,12 +39,10 @@ class DiffusionGenerator:
         solver: ``dpm``, DPM-Solver++ of second order on evenly spaced noise levels; ``dpm-snr``, the same on levels
             evenly spaced in the log of the signal-to-noise ratio, which needs fewer steps; ``ddim``; ``ddpm``,
             ancestral sampling as in DDPM, on evenly spaced levels.
-        steps: evaluations of the network for an image.
         guidance: 1 is the plain conditional model; above 1 the class has more influence, at twice the work.
-        precision: of the network; by default bf16 on a GPU and fp32 elsewhere. A processor without bf16 uses fp32.
-        batch_size: images made at once; smaller requests are padded to it, so that an image never depends on the size
-            of its request.
-        compiled: whether to compile the network first, which takes most of a minute and pays for thousands of images.
+        precision: by default bf16 on a GPU and fp32 elsewhere. A processor without bf16 uses fp32.
+        batch_size: smaller requests are padded to it, so that an image never depends on the size of its request.
+        compiled: this takes most of a minute and pays for thousands of images.
     """
 
     def __init__(

@@ -36,15 +36,8 @@ class Trainer(Updates):
     on a GPU the whole update is one CUDA graph. The random stream is part of the state: a training that is interrupted
     and resumed equals an uninterrupted one (on a CPU, bit for bit).
 
-    Args:
-        images, labels, class_names: uint8 (N, channels, height, width), and their labels from 0 to C - 1.
-        preset: network and recipe.
-        updates: updates of the whole training; the preset's if 0.
-        seed: seed of initial weights and random stream.
-        device: where it trains; on a GPU the network computes in bf16.
-        compiled: compile the network first.
-        start: weights to start from instead of random ones; their training images count as seen. Classes that they do
-            not have by name start from random vectors.
+    `updates` is 0 for those of the preset. The training images of the weights in `start` count as seen; classes that
+    these do not have by name start from random vectors.
     """
 
     def __init__(

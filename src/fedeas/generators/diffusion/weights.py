@@ -109,14 +109,11 @@ class Weights:
             wanted = weights.network.build(weights.shape, weights.num_classes).state_dict()
         except (KeyError, TypeError, ValueError) as error:
             raise InputError(f"{path}: its description cannot be used ({error})") from None
-        for name in sorted(set(wanted) ^ set(tensors)):
-            raise InputError(f"{path}: {name} is missing or unknown; the file does not fit its own description")
-        for name, tensor in tensors.items():
-            if tensor.shape != wanted[name].shape:
-                found, fitting = tuple(tensor.shape), tuple(wanted[name].shape)
-                raise InputError(f"{path}: {name} is {found}, the network has {fitting}")
-            if tensor.dtype != torch.float16:
-                raise InputError(f"{path}: {name} is {tensor.dtype}; weights are kept as torch.float16")
+        fitting = {name: f"torch.float16 {tuple(tensor.shape)}" for name, tensor in wanted.items()}
+        found = {name: f"{tensor.dtype} {tuple(tensor.shape)}" for name, tensor in tensors.items()}
+        for name in sorted(fitting | found):
+            if (own := found.get(name, "missing")) != (due := fitting.get(name, "nothing of this name")):
+                raise InputError(f"{path}: does not fit its own description: {name} is {own}, the network has {due}")
         return weights
 
 

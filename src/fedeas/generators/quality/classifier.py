@@ -96,17 +96,10 @@ class Classifier:
         seen: Seen = NOT_KNOWN,
         architecture: str = "",
     ) -> Classifier:
-        """Train on real images; on a CPU the same arguments give the same weights.
+        """Train on real images, at least one of every class; on a CPU the same arguments give the same weights.
 
-        Args:
-            images, labels, num_classes: uint8 (N, channels, height, width), at least one of every class, and their
-                labels from 0 to `num_classes` - 1.
-            seed: seed of weights, order and augmentation.
-            epochs: passes over the images; the default depends on the network.
-            device: where to train and to keep the classifier.
-            class_names: for messages, and kept with the classifier.
-            seen: which images these are, kept with the classifier.
-            architecture: ``resnet18`` or ``small-cnn``; by default by the size of the images.
+        The architecture is ``resnet18`` or ``small-cnn``, by default by the size of the images; the default of `epochs`
+        depends on it.
         """
         names = None if class_names is None else tuple(map(str, class_names))
         classes = checked_training(images, labels, num_classes, names)
@@ -169,12 +162,12 @@ class Classifier:
         return 512 if self.device.type == "cuda" else 64
 
     def _normalised(self, batch: Tensor) -> Tensor:
-        mean, std = self._moments_on_device
+        mean, std = self._mean_and_std
         return (batch.float() / 255 - mean) / std
 
     @cached_property
-    def _moments_on_device(self) -> tuple[Tensor, ...]:
-        """Mean and deviation, each as (channels, 1, 1); copied once, since copies while training would wait."""
+    def _mean_and_std(self) -> tuple[Tensor, ...]:
+        """Mean and deviation of each channel; copied once, since copies while training would wait."""
         return torch.tensor([self.mean, self.std], dtype=torch.float32, device=self.device)[..., None, None].unbind()
 
     def save(self, path: PathLike) -> None:
@@ -191,8 +184,8 @@ class Classifier:
             if settings.get("format") != FORMAT:
                 raise ValueError(f"its format is {settings.get('format')!r}, not {FORMAT!r}")
             about = json.loads(settings["about"])
-            kept: dict[str, Any] = {name: about[name] for name in DESCRIBED}
-            values: dict[str, Any] = {name: tuple(own) if isinstance(own, list) else own for name, own in kept.items()}
+            kept = ((name, about[name]) for name in DESCRIBED)
+            values: dict[str, Any] = {name: tuple(own) if isinstance(own, list) else own for name, own in kept}
             model = build_model(values["architecture"], values["shape"], values["num_classes"], seed=0)
             model.load_state_dict(tensors)
             model.eval().requires_grad_(False).to(device)

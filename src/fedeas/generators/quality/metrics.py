@@ -220,12 +220,16 @@ def nearest(images: Images, training_images: Images, device: torch.device | str 
     """
     if images.shape[1:] != training_images.shape[1:] or not len(training_images):
         raise InputError(f"images of {images.shape[1:]} have no neighbours among {training_images.shape}")
+
+    def pixels(some: Images) -> Tensor:
+        return torch.from_numpy(np.array(some)).to(device).flatten(1).double()
+
     squares = np.empty(len(images))
     for block in row_blocks(len(images), 1, BLOCK):
-        rows = _rows(images[block], device)
+        rows = pixels(images[block])
         least = torch.full((len(rows),), torch.inf, dtype=torch.float64, device=device)
         for other in row_blocks(len(training_images), 1, BLOCK):
-            others = _rows(training_images[other], device)
+            others = pixels(training_images[other])
             apart = torch.addmm(others.square().sum(dim=1), rows, others.T, alpha=-2)
             least = torch.minimum(least, apart.amin(dim=1))
         squares[block] = (least + rows.square().sum(dim=1)).cpu().numpy()
@@ -241,10 +245,6 @@ def near_duplicates(images: Images, others: Images, device: torch.device | str =
     contrast = images.reshape(len(images), -1).std(axis=1) / 255
     own, turned = (nearest(images, each, device) for each in (others, others[..., ::-1, ::-1]))
     return int((own <= NEAR * contrast).sum()), int((turned <= NEAR * contrast).sum())
-
-
-def _rows(images: Images, device: torch.device | str) -> Tensor:
-    return torch.from_numpy(np.array(images)).to(device).flatten(1).double()
 
 
 def _per_class(seen: IntArray, asked: IntArray, num_classes: int) -> tuple[float | None, ...]:

@@ -1,4 +1,4 @@
-"""The images of a plan as files, with a manifest of every image; what was broken off goes on where it was.
+"""The images of a plan: the generator that makes them, and files with a manifest that a later call completes.
 
 ``DIR/manifest.csv`` has a row for each image, written when all images of its client are there. ``DIR/generation.json``
 says which plan and generator the folder belongs to. Images wait in ``DIR/.images`` until their client is complete.
@@ -14,6 +14,7 @@ import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from enum import StrEnum
 from itertools import islice
 from pathlib import Path
@@ -25,12 +26,15 @@ from numpy.typing import NDArray
 from fedeas.core.arrays import IntArray, digest_of_arrays
 from fedeas.core.errors import InputError
 from fedeas.core.files import PathLike, make_folder, writing, written_whole
-from fedeas.core.foreign_text import for_csv, from_csv
+from fedeas.core.foreign_text import first_of, for_csv, from_csv
 from fedeas.core.locks import locked
 from fedeas.core.records import read_record, write_arrays, write_record
+from fedeas.data.sources import load_dataset
 from fedeas.generators.bank import Bank
-from fedeas.generators.base import number_of
-from fedeas.generators.plan_images.source import PlanSource
+from fedeas.generators.base import Generator, Shape, checked_shape, described, number_of, plan_addresses
+from fedeas.generators.registry import AnyGenerator, generator_from, parse_generator
+from fedeas.generators.settings import GeneratorContext
+from fedeas.planning.counts import Allocation
 
 MANIFEST, HEADER, WAITING = "manifest.csv", "generation.json", ".images"
 PNG_END = b"IEND\xaeB`\x82"
@@ -38,6 +42,90 @@ COLUMNS = ("client", "class", "index", "file", "sha256", "generator")
 
 OnImages = Callable[[int, int], None]
 """Called with the number of images done and of images wanted."""
+
+
+@dataclass(frozen=True, eq=False)
+class PlanSource:
+    """A generator for the images of a plan."""
+
+    plan: Allocation
+    generator: Generator
+    classes: tuple[str, ...]
+    """Names of the generator's classes, by label."""
+    columns: IntArray
+    """The generator's label of each class of the plan."""
+    spec: str
+    dataset: str | None = None
+    """The name of the dataset that the images imitate, if one was given."""
+
+    def addresses(self, row: int) -> tuple[IntArray, IntArray]:
+        """Labels and indices of a client's images, the same as in a run in which it has this number."""
+        wanted = np.zeros(self.generator.num_classes, dtype=np.int64)
+        wanted[self.columns] = self.plan.n[row]
+        return plan_addresses(row, wanted)
+
+
+def source_for(
+    plan: Allocation,
+    generator: AnyGenerator,
+    dataset: str | None = None,
+    data_root: PathLike | None = None,
+    shape: Shape | None = None,
+    device: str = "auto",
+) -> PlanSource:
+    """The generator, made ready; a spec such as ``gaussian`` needs the dataset that it is fitted to."""
+    settings, where = None, "cpu"
+    if isinstance(generator, str):
+        from fedeas.core.devices import chosen_device  # loads torch
+
+        settings = parse_generator(generator)
+        settings.check_plan(plan.n)
+        where = str(chosen_device(device))
+    context = None  # what is known of the images: from the dataset, the weights, or the shape alone
+    if dataset is not None:
+        data = load_dataset(dataset, data_root)
+        context = GeneratorContext(data.name, data.images, data.labels, data.classes, device=where)
+    elif settings is None or not settings.needs_data():
+        form = settings.known_form() if settings is not None else None
+        if form is None and shape is not None:
+            form = plan.class_names, checked_shape(shape)
+        if form is not None:
+            context = GeneratorContext.without_images("the plan", *form, protocol="paper", device=where)
+
+    def known() -> GeneratorContext:
+        if context is None:
+            name = generator if isinstance(generator, str) else getattr(generator, "__name__", "the function")
+            raise InputError(
+                f"generator {name} needs to know the images; give a dataset (--dataset folder:DIR, or in Python "
+                "dataset='folder:DIR'), or for a function of your own a shape (--shape 3,32,32, or shape=(3, 32, 32))"
+            )
+        return context
+
+    ready = generator_from(generator, known)
+    spec = generator if isinstance(generator, str) else described(ready)
+    classes = plan.classes or () if context is None else context.classes
+    if context is None and len(classes) != ready.num_classes:
+        classes = tuple(map(str, range(ready.num_classes)))
+    return PlanSource(plan, ready, classes, _matched(plan, classes), spec, dataset)
+
+
+def _matched(plan: Allocation, classes: tuple[str, ...]) -> IntArray:
+    """The generator's label of each class of the plan: by name, or by position if one side has only numbers."""
+    names = plan.classes
+    if names is not None and {*names} <= {*classes}:
+        return np.array([classes.index(name) for name in names])
+    numbered = names is None or _only_numbers(names) or _only_numbers(classes)
+    if numbered and plan.n.shape[1] == len(classes):
+        return np.arange(len(classes))
+    missing = next((name for name in names or () if name not in classes), None)
+    shown = f"; class {missing!r} of the plan is none of {first_of(classes)}" if missing else ""
+    raise InputError(
+        f"the plan has {plan.n.shape[1]} classes, the generator {len(classes)}{shown}; plan with its classes"
+    )
+
+
+def _only_numbers(names: tuple[str, ...]) -> bool:
+    return names == tuple(map(str, range(len(names))))
 
 
 class ImageFormat(StrEnum):
@@ -199,7 +287,8 @@ def _complete_clients(folder: Path, source: PlanSource) -> set[int]:
         if len(lines) != wanted or any(len(line) != len(COLUMNS) for line in lines):
             continue
         files, makers = {from_csv(line[3]) for line in lines}, {line[5] for line in lines}
-        if makers == {source.generator.fingerprint[:16]} and all(_is_whole(folder / file) for file in files):
+        # A power failure may cut PNG files, which are not flushed to disk one by one.
+        if makers == {source.generator.fingerprint[:16]} and all(_ends_well(folder / file) for file in files):
             done.add(name)
     with written_whole(folder / MANIFEST) as part, part.open("w", encoding="utf-8", newline="") as manifest:
         writer = csv.writer(manifest, lineterminator="\n")
@@ -208,8 +297,7 @@ def _complete_clients(folder: Path, source: PlanSource) -> set[int]:
     return {names[name] for name in done}
 
 
-def _is_whole(path: Path) -> bool:
-    """Whether there is a file; a power failure may cut PNG files, which are not flushed to disk one by one."""
+def _ends_well(path: Path) -> bool:
     if path.suffix != ".png":
         return path.is_file()
     with suppress(OSError):
