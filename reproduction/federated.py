@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 
 from fedeas.config import RunConfig
-from fedeas.runs import Difference, Measured
+from fedeas.runs import Difference
 from reproduction import results as measures
 from reproduction.methods import FEDAVG, FEDEAS, MISSING_ONLY, UNIFORM, Method
 from reproduction.published import EXAMPLE, Setting, setting
@@ -55,8 +54,8 @@ def _sheet(chosen: Study, where: Setting) -> Sheet:
                 Cell((own,), measures.generator_megabytes, decimals=0),
                 Cell((own,), measures.generator_seconds, decimals=0),
             )
-    columns = (chosen.level, "minus FedAvg, points", "minus pooled, points", "of the pooled gain, %")
-    columns = (*columns, "MB a client, run", "MB a client, generator", "s of its training")
+    compared = (chosen.level, "minus FedAvg, points", "minus pooled, points", "of the pooled gain, %")
+    columns = (*compared, "MB a client, run", "MB a client, generator", "s of its training")
     note = "MB: all tensors that a client receives and sends, on average. Trainings differ in the generator's seed. "
     note += "Seconds are those of a GPU that other runs used at the same time."
     return Sheet(chosen.heading("Generators that clients train", where), columns, rows, note=note, by_method=True)
@@ -68,19 +67,18 @@ def federated_markdown(runs: Results) -> str:
     base, pooled = chosen.config(where, FEDAVG), chosen.config(where, FEDEAS)
     own = chosen.config(where, by_clients(FEDEAS, where, recipe))
 
-    def found(measure: measures.Measure, *configs: RunConfig, kind: Callable[..., Measured | None]) -> Measured | None:
-        return kind([*runs.known(configs, measure).values()])
+    def found(measure: measures.Measure, *configs: RunConfig) -> Difference | None:
+        return Difference.of([*runs.known(configs, measure).values()])
 
-    level = found(measures.accuracy, own, kind=Measured.of)
-    apart, gain = (found(measures.gain, own, other, kind=Difference.of) for other in (pooled, base))
-    kept = found(measures.gain_recovered, own, base, pooled, kind=Measured.of)
-    sent = [found(each, own, kind=Measured.of) for each in (measures.generator_megabytes, measures.megabytes)]
+    level, kept = found(measures.accuracy, own), found(measures.gain_recovered, own, base, pooled)
+    apart, gain = (found(measures.gain, own, other) for other in (pooled, base))
+    sent = [found(each, own) for each in (measures.generator_megabytes, measures.megabytes)]
     if level is None or apart is None or gain is None or kept is None or None in sent:
         return f"> No run on {where.title} has used a generator that its clients trained."
     generator, run = (each.mean for each in sent if each is not None)
     said = (
         f"On {where.title}, with a generator that the run's own clients trained ({recipe}), FedEAS reaches "
-        f"{level.text(2)} % (n = {level.seeds}), {signed(gain.mean, 2)} points from FedAvg. From FedEAS with a "
+        f"{fixed(level.mean, 2)} % (n = {level.seeds}), {signed(gain.mean, 2)} points from FedAvg. From FedEAS with a "
         f"generator trained on the clients' pooled images that is {signed(apart.mean, 2)} points "
         f"({apart.range_text(2) or 'no interval'}), so {fixed(kept.mean, 0)} % of its gain is left. The generator "
         f"costs a client {fixed(generator, 0)} MB, the {chosen.profile.rounds} rounds of training "

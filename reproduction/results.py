@@ -58,12 +58,12 @@ def gamma_reduction(run: Record, base: Record) -> float | None:
 
 def megabytes(run: Record) -> float:
     """Megabytes that a client receives and sends in the rounds of a run, on average."""
-    return sum(run["bytes"].values()) / 1e6
+    return float(sum(run["bytes"].values())) / 1e6
 
 
 def generator_megabytes(run: Record) -> float:
     """Megabytes that a client receives and sends to train the generator and to get it, on average."""
-    return sum(run["generator"]["bytes"].values()) / 1e6
+    return float(sum(run["generator"]["bytes"].values())) / 1e6
 
 
 def generator_seconds(run: Record) -> float:

@@ -165,7 +165,7 @@ class Filled:
 
 def fill(sheet: Sheet, results: Results) -> Filled:
     """Fill each cell of a sheet from the finished runs."""
-    rows = {name: [cell and _entry(cell, results) for cell in row] for name, row in sheet.rows.items()}
+    rows = {name: [None if cell is None else _entry(cell, results) for cell in row] for name, row in sheet.rows.items()}
     for place in map(sheet.columns.index, sheet.ranked):
         column = {name: entry for name, row in rows.items() if name not in sheet.aside and (entry := row[place])}
         for name, rank in ranks({name: entry.values for name, entry in column.items()}).items():

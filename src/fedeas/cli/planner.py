@@ -14,8 +14,6 @@ import typer
 from fedeas.cli.options import RUNS, Folder
 from fedeas.core.errors import extra_for
 from fedeas.views.web import FOLDER_VARIABLE, MAX_MEGABYTES
-from fedeas.views.web.runs import FOLDER_VARIABLE
-from fedeas.views.web.sources import MAX_MEGABYTES
 
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 EVERYWHERE = ("", "0.0.0.0", "::")

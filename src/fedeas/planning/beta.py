@@ -114,7 +114,8 @@ class BetaCurve(SortedCounts):
     def _squares(self, level: IntArray, classes: IntArray, client: IntArray) -> IntArray:
         """The sums of squares once so many classes are filled to this level."""
         rest = self.square_sums[client, -1] - cells_of(self.square_sums, client, classes)
-        return rest + classes * level**2
+        squares: IntArray = rest + classes * level**2
+        return squares
 
     def total(self, beta: float) -> int:
         """The number of samples; more than any budget if the policy refuses this beta."""

@@ -148,7 +148,8 @@ class ProcessesEngine(LocalEngine):
         own = self.worker.clients[client]
         if client not in self.samples:
             self.samples[client] = self.data.append({"images": own.images, "labels": own.labels})
-            self.worker.clients[client] = replace(own, **self.data.read(self.samples[client]))
+            shared = self.data.read(self.samples[client])
+            self.worker.clients[client] = replace(own, images=shared["images"], labels=shared["labels"])
         state, end = process.block.write(self.states.get(client, {})), process.block.end
         process.give(Job(client, round, own.num_real, self.setup, self.samples[client], broadcast, state, end))
 

@@ -81,7 +81,8 @@ class MissingOnly(Spread):
 
     def receives(self, row: IntArray) -> BoolArray:
         """The absent classes."""
-        return row == 0
+        absent: BoolArray = row == 0
+        return absent
 
 
 @dataclass(frozen=True)

@@ -102,7 +102,8 @@ class DivergenceCurves:
 
     def at_level(self, level: FloatArray) -> FloatArray:
         """The samples that raise each client's classes to its level."""
-        return np.maximum(self.share * level[:, None] - self.have, 0.0)
+        samples: FloatArray = np.maximum(self.share * level[:, None] - self.have, 0.0)
+        return samples
 
     def samples_at(self, price: float) -> FloatArray:
         """The samples whose gain is above the price: up to the level y at which 1/y - 1/(T y + R) = price / p_k."""
@@ -127,7 +128,8 @@ class DivergenceCurves:
     @cached_property
     def _stage_gains(self) -> FloatArray:
         """Gain per sample, without the client's weight, where each class joins the raised ones; falls to 0."""
-        return 1 / self.levels - 1 / (self.raised_shares * self.levels + self.untouched)
+        gains: FloatArray = 1 / self.levels - 1 / (self.raised_shares * self.levels + self.untouched)
+        return gains
 
 
 def spend(curves: DivergenceCurves, total: int) -> tuple[FloatArray, float]:

@@ -70,7 +70,8 @@ class Pool(Policy):
     def lacking(self, counts: LabelCounts) -> IntArray:
         """d_k^c, the samples that each class of each client lacks."""
         level = counts.n.max(axis=1) if self.fill == "max" else -(-counts.sizes // counts.num_classes)
-        return np.maximum(level[:, None] - counts.n, 0)
+        lacked: IntArray = np.maximum(level[:, None] - counts.n, 0)
+        return lacked
 
 
 def pool_sizes(falling: Callable[[int], IntArray], clients: int, images: int) -> IntArray:

@@ -21,9 +21,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from operator import attrgetter
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fedeas.core.arrays import BoolArray, FloatArray, IntArray, for_row_blocks
 from fedeas.planning.counts import MAX_SQUARED, LabelCounts, exact_integers
@@ -73,7 +74,8 @@ class SortedCounts:
 
 def cells_of(table: IntArray, rows: IntArray, columns: IntArray | int) -> IntArray:
     """Single cells of a table; several times faster than `np.take_along_axis`."""
-    return table.ravel().take(rows * table.shape[1] + columns)
+    cells: IntArray = table.ravel().take(rows * table.shape[1] + columns)
+    return cells
 
 
 class Waterfill(SortedCounts):
@@ -140,7 +142,8 @@ class Waterfill(SortedCounts):
         """How many samples each client takes until the gain of its next one is at or below `price`; for `Greedy`."""
         at, odd = self.round_at_price(price), np.arange(self.counts.num_classes)
         ends = (self.gain(at.stage, at.level, odd) <= price) | (odd >= at.stage)
-        return at.start[:, 0] + ends.argmax(axis=1)
+        taken: IntArray = at.start[:, 0] + ends.argmax(axis=1)
+        return taken
 
     def best_at(self, price: float) -> IntArray:
         """The number of samples t that minimises value + 2 price t for each client; it is in the round at that price.
@@ -150,7 +153,8 @@ class Waterfill(SortedCounts):
         """
         at, odd = self.round_at_price(price), np.arange(self.counts.num_classes + 1)
         values = np.where(odd <= at.stage, self._values(at, odd), np.inf)
-        return at.start[:, 0] + (values + 2 * price * odd).argmin(axis=1)
+        taken: IntArray = at.start[:, 0] + (values + 2 * price * odd).argmin(axis=1)
+        return taken
 
     def _values(self, at: Round, odd: IntArray) -> FloatArray:
         """The value of each client when `odd` samples have been placed in a round."""
@@ -172,7 +176,7 @@ class Waterfill(SortedCounts):
         return self.square_sums[:, -1:] - cells_of(self.square_sums, self._rows, stage)
 
 
-def ratio_of(above: IntArray, below: FloatArray) -> FloatArray:
+def ratio_of(above: IntArray, below: NDArray[np.floating[Any]]) -> FloatArray:
     """The quotient as floats, also of Python's whole numbers."""
     return np.asarray(above / below, dtype=np.float64)
 
@@ -244,7 +248,7 @@ def fill_by_gain(
         highest, demand = max(highest, 2 * curves.highest_gain), demand + int(curves.demand.sum())
     total = fleet.total
     if total >= demand:
-        return Filling(fleet.largest, attrgetter("demand"), *np.empty((2, 0), int), rest=total - demand)
+        return Filling(fleet.largest, attrgetter("demand"), np.empty(0, int), np.empty(0, int), total - demand)
     some = curves_of(fleet.some)
     guess = bisect_price(lambda price: passes.taken(some, price) <= fleet.sampled_total, highest).enough
     low, high = passes.enclose(total, demand, highest, guess, OPEN_CLIENTS)
