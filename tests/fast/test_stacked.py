@@ -175,6 +175,7 @@ def test_models_with_other_layers_are_not_stacked():
     assert all(can_be_stacked(build_model(kind, shape, 4, seed=0, **more)) for kind, shape, more in MODELS.values())
     assert not can_be_stacked(nn.Sequential(nn.Linear(3, 3), nn.LayerNorm(3)))
     assert not can_be_stacked(nn.Sequential(nn.Conv2d(3, 4, 3, groups=1, dilation=2)))
+    assert not can_be_stacked(nn.Sequential(nn.Linear(3, 3, bias=False)))
 
 
 def test_small_feature_maps_gather_less():

@@ -147,7 +147,7 @@ class FusionEngine(LocalEngine):
         own = self.worker
         if self.fused is None:
             stack = Stack(own.model, self.together, self.shape, whole=own.train.weight_decay > 0)
-            if own.precision == "bf16" and self.overlaps:
+            if own.precision == "bf16" and self.normalise.scale.is_cuda:
                 stack.shorten()
             self.fused = FusedSGD(stack, own.train, self.normalise, self.capacity)
         fused = self.fused

@@ -137,9 +137,14 @@ class Stack:
 
 
 def can_be_stacked(model: nn.Module) -> bool:
-    """Whether all layers with weights have types that can be stacked."""
-    known = (Conv, BatchNorm, nn.GroupNorm, nn.Linear)
-    return all(isinstance(module, known) or not list(module.parameters(recurse=False)) for module in model.modules())
+    """Whether all layers with weights have types that can be stacked; only convolutions may lack a bias."""
+
+    def fits(module: nn.Module) -> bool:
+        if isinstance(module, (BatchNorm, nn.GroupNorm, nn.Linear)):
+            return module.bias is not None
+        return isinstance(module, Conv) or not list(module.parameters(recurse=False))
+
+    return all(fits(module) for module in model.modules())
 
 
 def gathered_values(model: nn.Module, shape: tuple[int, int, int]) -> int:
