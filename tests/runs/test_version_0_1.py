@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from fedeas.config import RunConfig
-from fedeas.config.recorded import recorded_config
+from fedeas.config.run import recorded_config
 from fedeas.core.errors import InputError
 from fedeas.runs import pack_runs, read_runs
 from fedeas.runs.store import RunStore, read_run

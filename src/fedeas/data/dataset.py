@@ -19,6 +19,9 @@ from fedeas.core.provenance import DatasetParts
 Normalisation = tuple[tuple[float, ...], tuple[float, ...]]
 """Mean and standard deviation of each channel, with pixels from 0 to 1."""
 
+PART_NAMES: dict[Part, tuple[str, ...]] = {"train": ("train",), "test": ("test", "validation", "valid", "val")}
+"""The first of these names that exists is the part."""
+
 MIDDLE = 0.5
 """Mean and deviation of pixels that are scaled to -1 to 1."""
 

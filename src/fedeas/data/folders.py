@@ -21,10 +21,7 @@ from fedeas.core.errors import InputError
 from fedeas.core.foreign_text import in_one_form
 from fedeas.core.records import checked_file, read_bytes
 from fedeas.data.cache import Encoded, fingerprint, load_decoded
-from fedeas.data.dataset import Dataset, Part, check_parts, share_of
-
-PART_NAMES: dict[Part, tuple[str, ...]] = {"train": ("train",), "test": ("test", "validation", "valid", "val")}
-"""The first of these names that exists is the part."""
+from fedeas.data.dataset import PART_NAMES, Dataset, Part, check_parts, share_of
 
 IMAGE_SUFFIXES = {".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".pgm", ".ppm"}
 UNREAD_SUFFIXES = {".avif", ".dcm", ".dng", ".heic", ".heif", ".j2k", ".jfif", ".jp2", ".jxl", ".tga"}

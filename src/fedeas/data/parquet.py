@@ -17,8 +17,16 @@ from fedeas.core.arrays import IntArray
 from fedeas.core.errors import InputError
 from fedeas.core.records import checked_file, unreadable
 from fedeas.data.cache import Encoded, fingerprint, load_decoded
-from fedeas.data.dataset import Dataset, Part, check_any, check_parts, checked_classes, checked_labels, numbers_upto
-from fedeas.data.folders import PART_NAMES
+from fedeas.data.dataset import (
+    PART_NAMES,
+    Dataset,
+    Part,
+    check_any,
+    check_parts,
+    checked_classes,
+    checked_labels,
+    numbers_upto,
+)
 
 IMAGE_COLUMNS = ("img", "image")
 LABEL_COLUMNS = ("label", "fine_label")

@@ -15,8 +15,7 @@ from typing import Any
 import pyarrow as pa
 from pyarrow import parquet
 
-from fedeas.config.recorded import recorded_config
-from fedeas.config.run import RunConfig
+from fedeas.config.run import RunConfig, recorded_config
 from fedeas.config.sections import ContentConfig
 from fedeas.core.errors import InputError
 from fedeas.core.files import PathLike, written_whole

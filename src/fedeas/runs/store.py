@@ -18,8 +18,7 @@ from typing import Annotated, Any, NamedTuple
 import numpy as np
 from pydantic import BaseModel, Field, ValidationError, field_validator
 
-from fedeas.config.recorded import recorded_config
-from fedeas.config.run import RunConfig
+from fedeas.config.run import RunConfig, recorded_config
 from fedeas.config.sections import ContentConfig
 from fedeas.core.errors import FedEASError, InputError, RunError
 from fedeas.core.files import PathLike, append_line, make_folder, written_whole
