@@ -91,11 +91,12 @@ GROUPS = (
             "gpu-generator-training",
             "gpu-generator-sampling",
             "gpu-generator-steps",
+            "federated-generators",
         ),
     ),
     Group(
         "Images and data on disk",
-        "The image bank, and the data cache beside Hugging Face `datasets`.",
+        "The image bank beside databases, and the data cache beside Hugging Face `datasets`.",
         ("storage-bank", "storage-cache"),
     ),
     Group(
@@ -127,12 +128,13 @@ def section(name: str) -> list[str]:
     gpu = f"{where['gpu']} (torch {where['torch']}), " if "gpu" in where else ""
     host = "".join(f"{where[name]}, " for name in ("processor", "system") if name in where)
     machine = f"{gpu}{host}Python {where['python']}, numpy {where['numpy']}"
+    script = document.get("script", name.partition("-")[0] + ".py")
     return [
         f"### {document['question']}",
         "",
         *table(document["rows"]),
         "",
-        f"`benchmarks/{document.get('script', name.partition('-')[0] + '.py')}` on {machine}.",
+        f"`{'benchmarks/' * script.endswith('.py')}{script}` on {machine}.",
         "",
     ]
 

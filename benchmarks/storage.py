@@ -1,102 +1,222 @@
-"""How fast is the image bank, and are our files for images better than a library's? Started by hand, after
-`pip install datasets`: the bank is filled and read by ten processes at once, and the data cache is measured beside
-Hugging Face `datasets`.
+"""Are our files for images better than a library's? The image bank beside SQLite and LMDB, the data cache beside
+Hugging Face `datasets`. Started by hand, after `pip install lmdb datasets`.
+
+All stores of the bank keep the same digest with each image and check it when they read, and none waits for the disk.
 """
 
 from __future__ import annotations
 
 import io
-import multiprocessing
 import os
 import shutil
+import sqlite3
+import struct
+import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from hashlib import blake2b
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from measure import in_fresh_process, peak_resident_bytes, save, seconds
 
 from fedeas.data.cache import Encoded, decode, load_decoded
-from fedeas.generators.bank import Bank
-from fedeas.generators.base import plan_addresses
+from fedeas.generators.bank.addresses import distinct
+from fedeas.generators.bank.slots import Disk, Header
 
-SHAPE, CLASSES, CLIENTS, PROCESSES, BATCH = (3, 32, 32), 10, 100, 10, 64
-BANK_IMAGES = 270_190  # as many as a FedEAS plan for CIFAR-10 asks for
-PLAN = np.full(CLIENTS * CLASSES, BANK_IMAGES // (CLIENTS * CLASSES))
-PLAN[: BANK_IMAGES % PLAN.size] += 1
-PLAN = PLAN.reshape(CLIENTS, CLASSES)
-IMAGES = 20_000  # of the data cache
+SHAPE, CLASSES, CLIENTS, EACH, BATCH = (3, 32, 32), 10, 20, 100, 64
+IMAGES = CLASSES * CLIENTS * EACH
+DAMAGE = 4096  # bytes of the largest file that are overwritten with zeros
 
 
-class Instant:
-    """A generator that takes no time, and counts the images that it makes."""
+class Store(Protocol):
+    """Images by class and index."""
 
-    num_classes, shape, batch_size, fingerprint = CLASSES, SHAPE, 256, "a" * 64
-    pixels = np.random.default_rng(0).integers(0, 256, (batch_size, *SHAPE), dtype=np.uint8)
+    def write(self, labels: Any, index: Any, pixels: Any) -> None:
+        """Keep these images."""
 
-    def __init__(self, made: Any) -> None:
-        self.made = made
-
-    def sample(self, labels: Any, index: Any) -> Any:
-        self.made.value += len(labels)
-        return self.pixels[: len(labels)]
+    def read(self, labels: Any, index: Any) -> int:
+        """Read these images and return how many are good."""
 
 
-def ask(folder: Path, clients: range, made: Any) -> None:
-    """Request all images of some clients, one client after the other, as a run does."""
-    bank = Bank(folder).of(Instant(made))
-    for client in clients:
-        bank.sample(*plan_addresses(client, PLAN[client]))
+class Slots:
+    """The project's own: files of equal slots."""
+
+    def __init__(self, folder: Path) -> None:
+        self.disk = Disk(folder, Header("a" * 64, CLASSES, SHAPE, ""))
+        with self.disk.filling():
+            pass
+
+    def write(self, labels: Any, index: Any, pixels: Any) -> None:
+        at, inverse = distinct(labels, index)
+        ordered = np.empty_like(pixels)
+        ordered[inverse] = pixels
+        self.disk.write(at, ordered)
+
+    def read(self, labels: Any, index: Any) -> int:
+        at, _ = distinct(labels, index)
+        images = np.empty((len(at.labels), self.disk.pixels), dtype=np.uint8)
+        return int(self.disk.read(at, images, np.arange(len(images))).sum())
 
 
-def at_once(folder: Path, parts: list[range], kill: bool) -> tuple[float, int]:
-    """A process for each part; `kill` ends each once, after a third of its images. Seconds, and images made."""
-    fork = multiprocessing.get_context("fork")
-    made = [fork.Value("q", 0) for _ in parts]
+class Sqlite:
+    """One table with the address as its key."""
 
-    def started(part: int) -> Any:
-        process = fork.Process(target=ask, args=(folder, parts[part], made[part]))
-        process.start()
-        return process
+    def __init__(self, folder: Path) -> None:
+        self.database = sqlite3.connect(folder / "images.db", timeout=600, isolation_level=None)
+        self.database.execute("PRAGMA journal_mode=WAL")
+        self.database.execute("PRAGMA synchronous=OFF")
+        columns = "label INT, number INT, content BLOB, PRIMARY KEY (label, number)"
+        self.database.execute(f"CREATE TABLE IF NOT EXISTS images ({columns}) WITHOUT ROWID")
 
+    def write(self, labels: Any, index: Any, pixels: Any) -> None:
+        rows = [(label, number, _sealed(image)) for label, number, image in _rows(labels, index, pixels)]
+        self.database.execute("BEGIN IMMEDIATE")
+        self.database.executemany("INSERT OR REPLACE INTO images VALUES (?, ?, ?)", rows)
+        self.database.execute("COMMIT")
+
+    def read(self, labels: Any, index: Any) -> int:
+        query = "SELECT content FROM images WHERE label = ? AND number = ?"
+        return sum(
+            _is_good(row[0])
+            for at in zip(labels.tolist(), index.tolist(), strict=True)
+            if (row := self.database.execute(query, at).fetchone())
+        )
+
+
+class Lmdb:
+    """One B-tree in a memory-mapped file."""
+
+    def __init__(self, folder: Path) -> None:
+        import lmdb
+
+        self.environment = lmdb.open(str(folder / "lmdb"), map_size=2**31, sync=False)
+
+    def write(self, labels: Any, index: Any, pixels: Any) -> None:
+        with self.environment.begin(write=True) as transaction:
+            for label, number, image in _rows(labels, index, pixels):
+                transaction.put(struct.pack(">qq", label, number), _sealed(image))
+
+    def read(self, labels: Any, index: Any) -> int:
+        with self.environment.begin(buffers=True) as transaction:
+            keys = [struct.pack(">qq", *at) for at in zip(labels.tolist(), index.tolist(), strict=True)]
+            return sum(_is_good(found) for key in keys if (found := transaction.get(key)) is not None)
+
+
+STORES: dict[str, Callable[[Path], Store]] = {"own slots": Slots, "SQLite": Sqlite, "LMDB": Lmdb}
+
+
+def _rows(labels: Any, index: Any, pixels: Any) -> Iterator[tuple[int, int, bytes]]:
+    return ((int(label), int(number), image.tobytes()) for label, number, image in zip(labels, index, pixels))  # noqa: B905
+
+
+def _sealed(image: bytes) -> bytes:
+    return image + blake2b(image, digest_size=8).digest()
+
+
+def _is_good(content: Any) -> bool:
+    return bool(blake2b(content[:-8], digest_size=8).digest() == bytes(content[-8:]))
+
+
+def addresses() -> tuple[Any, Any]:
+    """All images, client after client, as a run asks for them."""
+    client, label, number = (part.ravel() for part in np.indices((CLIENTS, CLASSES, EACH)))
+    return label.astype(np.int64), (client.astype(np.int64) << 32) + number
+
+
+def write_all(store: Store, labels: Any, index: Any) -> float:
+    """Write all these images in batches; return the seconds."""
+    pixels = np.random.default_rng(0).integers(0, 256, (BATCH, int(np.prod(SHAPE))), dtype=np.uint8)
     begun = time.perf_counter()
-    running, to_kill = [started(part) for part in range(len(parts))], {*range(len(parts))} if kill else set()
-    while to_kill:
-        for part in [part for part in to_kill if made[part].value > PLAN[parts[part]].sum() / 3]:
-            running[part].kill()
-            running[part].join()
-            running[part] = started(part)
-            to_kill.remove(part)
-        assert not any(process.exitcode for process in running)
-        time.sleep(0.002)
-    for process in running:
-        process.join()
-        assert process.exitcode == 0
-    return time.perf_counter() - begun, sum(count.value for count in made)
+    for start in range(0, len(labels), BATCH):
+        part = slice(start, start + BATCH)
+        store.write(labels[part], index[part], pixels[: len(labels[part])])
+    return time.perf_counter() - begun
 
 
-def bank_row(folder: Path) -> dict[str, object]:
-    before = os.times().children_user + os.times().children_system
-    fill, made = at_once(folder, [range(part, CLIENTS, PROCESSES) for part in range(PROCESSES)], kill=True)
-    read, none = at_once(folder, [range(CLIENTS)] * PROCESSES, kill=False)
-    assert none == 0
-    size = sum(512 * path.stat().st_blocks for path in folder.rglob("*") if path.is_file())
-    return {
-        "bank": "SQLite",
-        "filled in, s": round(fill, 1),
-        "made again after kills": made - BANK_IMAGES,
-        "read ten times in, s": round(read, 1),
-        "seconds of processors": round(os.times().children_user + os.times().children_system - before, 1),
-        "MB on disk": round(size / 1e6),
-    }
+def read_all(store: Store, labels: Any, index: Any) -> int:
+    parts = [slice(start, start + BATCH) for start in range(0, len(labels), BATCH)]
+    return sum(store.read(labels[part], index[part]) for part in parts)
+
+
+def fill(name: str, folder: str, part: int = 0, parts: int = 1) -> dict[str, float]:
+    """Write every `parts`-th client's images."""
+    labels, index = addresses()
+    mine = (index >> 32) % parts == part
+    taken = write_all(STORES[name](Path(folder)), labels[mine], index[mine])
+    return {"seconds": taken, "peak": peak_resident_bytes()}
+
+
+def look(name: str, folder: str) -> dict[str, float]:
+    """Open a store and read it: one batch, everything in order, everything at random."""
+    labels, index = addresses()
+    begun = time.perf_counter()
+    store = STORES[name](Path(folder))
+    store.read(labels[:BATCH], index[:BATCH])
+    opened = time.perf_counter() - begun
+    mixed = np.random.default_rng(1).permutation(IMAGES)
+    in_order = seconds(lambda: read_all(store, labels, index))
+    at_random = seconds(lambda: read_all(store, labels[mixed], index[mixed]))
+    return {"open": opened, "in order": in_order, "random": at_random, "peak": peak_resident_bytes()}
+
+
+def good(name: str, folder: str) -> dict[str, float]:
+    """How many images are good, each read alone; an error is an image that is lost."""
+    labels, index = addresses()
+    store, found = STORES[name](Path(folder)), 0
+    for row in range(IMAGES):
+        try:
+            found += store.read(labels[row : row + 1], index[row : row + 1])
+        except Exception:
+            continue
+    return {"good": found}
 
 
 def run(call: str, *arguments: object) -> dict[str, float]:
     """Call a function of this file in a fresh process."""
-    return in_fresh_process(f"import json, storage; print(json.dumps(storage.{call}(*{list(map(str, arguments))})))")
+    script = f"import json, storage; print(json.dumps(storage.{call}(*{[str(each) for each in arguments[:2]]}"
+    return in_fresh_process(f"{script}, *{list(arguments[2:])})))")
+
+
+def lost(name: str, folder: Path, place: float) -> object:
+    """Images lost when a few kilobytes at this place of the largest file are damaged."""
+    damaged = folder.with_name(f"damaged-{place}")
+    shutil.copytree(folder, damaged)
+    largest = max((path for path in damaged.rglob("*") if path.is_file()), key=lambda path: path.stat().st_size)
+    with largest.open("r+b") as file:
+        file.seek(int(largest.stat().st_size * place) // DAMAGE * DAMAGE)
+        file.write(bytes(DAMAGE))
+    try:
+        return int(IMAGES - run("good", name, damaged)["good"])
+    except subprocess.CalledProcessError:
+        return "all"
+
+
+def bank_row(name: str, root: Path) -> dict[str, object]:
+    alone, both = root / "alone", root / "both"
+    alone.mkdir()
+    both.mkdir()
+    written = run("fill", name, alone)
+    found = run("look", name, alone)
+    with ThreadPoolExecutor(2) as pool:
+        halves = list(pool.map(lambda part: run("fill", name, both, part, 2), range(2)))
+    size = sum(512 * path.stat().st_blocks for path in alone.rglob("*") if path.is_file())
+    return {
+        "store": name,
+        "write, images/s": round(IMAGES / written["seconds"]),
+        "two writers, images/s": round(IMAGES / max(half["seconds"] for half in halves)),
+        "read in order, images/s": round(IMAGES / found["in order"]),
+        "random reads, images/s": round(IMAGES / found["random"]),
+        "open and first batch, ms": round(1000 * found["open"], 1),
+        "MB on disk": round(size / 1e6),
+        "peak MB, reading": round(found["peak"] / 1e6),
+        "lost if the first 4 KB are damaged": lost(name, alone, 0),
+        "if 4 KB in the middle": lost(name, alone, 0.5),
+    }
 
 
 class Pngs:
@@ -181,10 +301,12 @@ def cache_row(name: str, folder: Path) -> dict[str, object]:
 
 def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
-        banks = [bank_row(Path(folder) / "bank")]
+        banks = []
+        for name in STORES:
+            (root := Path(folder) / name).mkdir()
+            banks.append(bank_row(name, root))
         caches = [cache_row(name, Path(folder) / name.replace(" ", "-")) for name in ("own arrays", "datasets")]
-    question = f"The image bank: {BANK_IMAGES:,} images of 3 x 32 x 32, ten processes at once, each killed once"
-    save("storage-bank", question, banks)
+    save("storage-bank", f"The image bank and databases: {IMAGES:,} images of 3 x 32 x 32, batches of {BATCH}", banks)
     save("storage-cache", f"The data cache and Hugging Face datasets: {IMAGES:,} PNG images of 3 x 32 x 32", caches)
 
 

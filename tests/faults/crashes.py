@@ -8,11 +8,9 @@ import os
 import random
 import shutil
 import signal
-import sqlite3
 import sys
 import tempfile
 import traceback
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -89,7 +87,7 @@ def outcome_bank(folder):
     name = Noise.fingerprint[:16]
     checked = Bank(folder).verify(name)
     images = Bank(folder).of(Noise()).sample(LABELS, NUMBERS + (np.arange(LABELS.size) % 4 << 32))
-    return checked.damaged, checked.checked, images.tobytes(), sorted(path.name for path in folder.iterdir())
+    return checked.damaged, checked.checked, images.tobytes(), sorted(path.name for path in (folder / name).iterdir())
 
 
 def outcome_training(folder):
@@ -123,7 +121,7 @@ def kill_at(point):
         if left == 0:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    replace, fsync = Path.replace, os.fsync
+    replace, fsync, pwrite = Path.replace, os.fsync, os.pwrite
 
     def replace_or_die(self, target):
         moment()
@@ -134,24 +132,12 @@ def kill_at(point):
         moment()
         fsync(descriptor)
 
-    class Connection(sqlite3.Connection):
-        """Between two rows, and before and after a commit."""
+    def pwrite_or_die(descriptor, content, offset):
+        half = pwrite(descriptor, content[: len(content) // 2], offset)
+        moment()
+        return half + pwrite(descriptor, content[half:], offset + half)
 
-        def executemany(self, query, rows):
-            def each():
-                for row in rows:
-                    moment()
-                    yield row
-
-            return super().executemany(query, each())
-
-        def __exit__(self, *reason):
-            moment()
-            super().__exit__(*reason)
-            moment()
-
-    Path.replace, os.fsync = replace_or_die, fsync_or_die
-    sqlite3.connect = partial(sqlite3.connect, factory=Connection)
+    Path.replace, os.fsync, os.pwrite = replace_or_die, fsync_or_die, pwrite_or_die
 
 
 def start(work, folder, point=0, seconds=0.0, refusable=False):

@@ -6,14 +6,14 @@ import json
 import os
 import pickle
 import re
+import shutil
 import signal
-import sqlite3
 import subprocess
 import sys
 import tempfile
 import threading
 import time
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -26,8 +26,10 @@ from waiting import LIMIT, wait_until
 
 from fedeas.cli.bank import bank as commands
 from fedeas.core.errors import InputError, RunError
-from fedeas.generators import bank as bank_module
-from fedeas.generators.bank import Address, Bank, Verification
+from fedeas.generators.bank import Address, Bank
+from fedeas.generators.bank import bank as bank_module
+from fedeas.generators.bank import slots as module
+from fedeas.generators.bank.slots import shared
 from fedeas.generators.base import checked_address, image_index
 
 FINGERPRINT = hashlib.sha256(b"hashed").hexdigest()
@@ -75,6 +77,10 @@ def assert_exact(banked, at, found, made):
     assert (banked.found - before[0], banked.made - before[1]) == (found, made)
 
 
+def files(root):
+    return sorted(root.glob(f"{NAME}/c*/k*.images"))
+
+
 @contextmanager
 def folder():
     """A fresh one for each example of a property."""
@@ -84,7 +90,7 @@ def folder():
 
 @pytest.fixture
 def filled(tmp_path):
-    """A bank that holds `request()`, 24 images."""
+    """A bank that holds `request()`, 24 images in 6 files."""
     Bank(tmp_path).of(Hashed()).sample(*request())
     return tmp_path
 
@@ -150,10 +156,9 @@ def test_reading_present_images_takes_no_lock_and_writes_nothing(filled, monkeyp
     def refused(*_):
         raise AssertionError("took a lock")
 
-    banked, before = Bank(filled).of(Hashed()), stored(filled).read_bytes()
     monkeypatch.setattr("fcntl.flock", refused)
-    assert_exact(banked, request(), 24, 0)
-    assert stored(filled).read_bytes() == before
+    monkeypatch.setattr(os, "pwrite", refused)
+    assert_exact(Bank(filled).of(Hashed()), request(), 24, 0)
 
 
 def test_a_banked_generator_has_the_properties_of_its_generator(filled):
@@ -165,178 +170,169 @@ def test_a_banked_generator_has_the_properties_of_its_generator(filled):
     assert (banked.found, banked.made) == (24, 6)
 
 
-def stored(root):
-    """The file of the images."""
-    return root / f"{NAME}.sqlite"
-
-
-def changed(root, query, *values):
-    """Change the rows of a file as only damage would."""
-    with sqlite3.connect(stored(root)) as database:
-        database.execute(query, values)
-    database.close()
-
-
-def pixel_changed(root, label, client, number):
-    """Change one byte of an image."""
-    where = label, (client << 32) + number
-    with sqlite3.connect(stored(root)) as database:
-        (content,) = database.execute("SELECT content FROM images WHERE label = ? AND number = ?", where).fetchone()
-        content = bytes([content[0] ^ 1]) + content[1:]
-        database.execute("UPDATE images SET content = ? WHERE label = ? AND number = ?", (content, *where))
-    database.close()
-
-
 @given(st.data())
 @settings(max_examples=60)
-def test_any_changed_byte_of_an_image_costs_that_image(data):
+def test_any_changed_byte_costs_one_image(data):
     with folder() as root:
         Bank(root).of(Hashed()).sample(*request())
-        content = bytearray(stored(root).read_bytes())
-        label, client, number = (
-            data.draw(st.sampled_from([0, 7])),
-            data.draw(st.integers(0, 2)),
-            data.draw(st.integers(0, 3)),
-        )
-        index = (client << 32) + number
-        image = Hashed().sample([label], [index]).tobytes()
-        place = content.index(image) + data.draw(st.integers(0, 22))
+        path = data.draw(st.sampled_from(files(root)))
+        content = bytearray(path.read_bytes())
+        place = data.draw(st.integers(0, len(content) - 1))
         content[place] ^= data.draw(st.integers(1, 255))
-        stored(root).write_bytes(content)
-        assert Bank(root).verify(NAME) == Verification(NAME, 24, (Address(label, client, number),))
+        path.write_bytes(content)
+        label, client = int(path.parent.name[1:]), int(path.stem[1:])
+        assert Bank(root).verify(NAME) == module.Verification(NAME, 24, (Address(label, client, place // 23),))
         generator = Hashed()
         assert_exact(Bank(root).of(generator), request(), 23, 1)
-        assert generator.batches == [[(label, index)]]
+        assert generator.batches == [[(label, (client << 32) + place // 23)]]
         assert Bank(root).verify(NAME).damaged == ()
 
 
-def many():
-    """Enough images for a file of many pages."""
-    return request(range(3), 300)
-
-
-@pytest.fixture(scope="module")
-def many_filled(tmp_path_factory):
-    root = tmp_path_factory.mktemp("many")
-    Bank(root).of(Hashed(batch_size=512)).sample(*many())
-    return root
-
-
-@given(st.data())
-@settings(max_examples=60)
-def test_no_damage_to_the_file_is_read_as_an_image_or_ends_in_a_traceback(many_filled, data):
-    """Zeros, noise, a cut or bytes at the end anywhere: images are right, and those that are lost are made again."""
+@given(st.integers(0, 4 * 23))
+@settings(max_examples=40)
+def test_a_truncated_file_costs_what_was_cut_off(size):
     with folder() as root:
-        content = stored(many_filled).read_bytes()
-        place = data.draw(st.integers(0, len(content) - 1))
-        bytes_ = data.draw(st.one_of(st.just(bytes(4096)), st.just(bytes(16)), st.binary(min_size=1, max_size=40)))
-        cut = data.draw(st.booleans())
-        end = b"" if cut else content[place + len(bytes_) :]
-        stored(root).write_bytes(content[:place] + bytes_ + end)
-        with suppress(RunError, InputError):
-            Bank(root).verify(NAME)
-        Bank(root).kept(NAME)
-        banked = Bank(root).of(Hashed(batch_size=512))
-        images = banked.sample(*many())
-        assert np.array_equal(images, Bank(many_filled).of(Hashed()).sample(*many()))
-        again = Bank(root).of(Hashed())
-        again.sample(*many())
-        assert (again.found, again.made) == (1800, 0)
-        assert Bank(root).verify(NAME).damaged == ()
+        Bank(root).of(Hashed()).sample(*request())
+        os.truncate(files(root)[2], size)
+        cut = (Address(0, 2, size // 23),) if size % 23 else ()
+        assert Bank(root).verify(NAME) == module.Verification(NAME, 20 + -(-size // 23), cut)
+        assert_exact(Bank(root).of(Hashed()), request(), 20 + size // 23, 4 - size // 23)
+        assert_exact(Bank(root).of(Hashed()), request(), 24, 0)
 
 
-@pytest.mark.parametrize("size", [100, 4096, 2**14])
-def test_zeros_at_the_start_of_the_file_cost_its_images(many_filled, tmp_path, size):
-    content = stored(many_filled).read_bytes()
-    stored(tmp_path).write_bytes(bytes(size) + content[size:])
-    assert "damaged" in Bank(tmp_path).kept(NAME).problem
-    assert isinstance(run("verify", bank=tmp_path).exception, RunError)
-    banked = Bank(tmp_path).of(Hashed(batch_size=512))
-    banked.sample(*many())
-    assert banked.made == 1800
-    assert run("verify", bank=tmp_path).stdout == "all 1,800 images are good\n"
+@given(st.integers(0, 12), st.integers(0, 12), st.binary(min_size=1, max_size=40))
+@settings(max_examples=40)
+def test_zeros_and_noise_are_never_read_as_images(place, slots, noise):
+    """Whatever bytes a file starts with, holes included, the images read are right."""
+    with folder() as root:
+        banked = Bank(root).of(Hashed())
+        path = root / NAME / "c0" / "k0.images"
+        path.parent.mkdir()
+        path.write_bytes(bytes(place) + noise + bytes(23 * slots))
+        assert_exact(banked, request([0], 4, labels=[0]), 0, 4)
 
 
-@pytest.mark.parametrize("share", [0.3, 0.5, 0.9])
-def test_damage_within_the_file_costs_only_what_it_hits(many_filled, tmp_path, share):
-    content = stored(many_filled).read_bytes()
-    place = int(len(content) * share) // 2**14 * 2**14
-    stored(tmp_path).write_bytes(content[:place] + bytes(2**14) + content[place + 2**14 :])
-    result = run("prune", "--damaged", bank=tmp_path)
-    assert result.exit_code == 0
-    banked = Bank(tmp_path).of(Hashed(batch_size=512))
-    assert np.array_equal(banked.sample(*many()), Bank(many_filled).of(Hashed()).sample(*many()))
-    assert banked.made < 1000
-
-
-@pytest.mark.parametrize("content", [None, "text", 7, b"", b"short", bytes(23), bytes(24)])
-def test_a_row_that_is_no_image_is_made_again(filled, content):
-    changed(filled, "UPDATE images SET content = ? WHERE label = 7 AND number = 2", content)
-    assert Bank(filled).verify(NAME).damaged == (Address(7, 0, 2),)
-    assert_exact(Bank(filled).of(Hashed()), request(), 23, 1)
-
-
-@pytest.mark.parametrize(
-    "address", [(7, 1), (0, 2**32 + 1), (5, 0), (0, 9), (None, 3), (7, None), ("a", b"b"), (1.5, 2.5)]
-)
-def test_images_in_the_wrong_place_are_noticed(filled, address):
-    changed(filled, "UPDATE OR REPLACE images SET label = ?, number = ? WHERE label = 0 AND number = 0", *address)
-    assert len(Bank(filled).verify(NAME).damaged) == 1
-    banked = Bank(filled).of(Hashed())
-    assert np.array_equal(banked.sample(*request()), Hashed().sample(*request()))
-    assert 1 <= banked.made <= 2
+@pytest.mark.parametrize("target", ["c7/k0", "c0/k1", "c5/k0", "c0/k9"])
+def test_images_in_the_wrong_place_are_noticed(filled, target):
+    label, client = map(int, re.findall(r"\d+", target))
+    path = filled / NAME / f"{target}.images"
+    path.parent.mkdir(exist_ok=True)
+    shutil.copy(filled / NAME / "c0" / "k0.images", path)
+    assert [address[:2] for address in Bank(filled).verify(NAME).damaged] == [(label, client)] * 4
+    assert_exact(Bank(filled).of(Hashed()), request([client], 4, [label]), 0, 4)
 
 
 def test_images_of_another_generator_are_noticed(filled):
     other = Hashed(fingerprint="ab" * 32)
     Bank(filled).of(other).sample(*request([0], 4, [0]))
-    with sqlite3.connect(stored(filled)) as database:
-        database.execute("ATTACH ? AS other", [str(filled / f"{'ab' * 8}.sqlite")])
-        database.execute(
-            "UPDATE other.images SET content = (SELECT content FROM main.images m"
-            " WHERE m.label = other.images.label AND m.number = other.images.number)"
-        )
-    database.close()
+    shutil.copy(filled / NAME / "c0" / "k0.images", filled / other.fingerprint[:16] / "c0" / "k0.images")
     assert_exact(Bank(filled).of(other), request([0], 4, [0]), 0, 4)
     assert_exact(Bank(filled).of(Hashed()), request(), 24, 0)
 
 
-def test_images_of_high_numbers_take_no_more_space_than_others(tmp_path):
+def test_images_beyond_a_hole_take_up_no_space(tmp_path):
     at = as_arrays([(1, 3, FAR), (1, 3, 0), (1, 3, 2**20)])
     assert_exact(Bank(tmp_path).of(Hashed(shape=(3, 8, 8))), at, 0, 3)
     kept = Bank(tmp_path).kept(NAME)
     assert (kept.images, kept.clients) == (3, 1)
-    assert kept.bytes < 2**17
-    assert Bank(tmp_path).verify(NAME) == Verification(NAME, 3, ())
+    assert kept.bytes < 2**17 < 2**39 < files(tmp_path)[0].stat().st_size
+    assert Bank(tmp_path).verify(NAME) == module.Verification(NAME, 3, ())
+
+
+def test_a_hole_within_an_image_does_not_count_it_twice(tmp_path):
+    Bank(tmp_path).of(Hashed(shape=(3, 128, 128)))
+    path = tmp_path / NAME / "c1" / "k2.images"
+    path.parent.mkdir()
+    with path.open("wb") as file:
+        file.write(b"begin")
+        file.seek(3 * 128 * 128)
+        file.write(b"the end!")
+    assert Bank(tmp_path).verify(NAME) == module.Verification(NAME, 1, (Address(1, 2, 0),))
 
 
 def test_results_do_not_depend_on_the_block_size(tmp_path, monkeypatch):
-    monkeypatch.setattr(bank_module, "BLOCK_BYTES", 23 * 3)
+    monkeypatch.setattr(module, "BLOCK_BYTES", 23 * 3)
     assert_exact(Bank(tmp_path).of(Hashed()), request(count=20), 0, 120)
     assert_exact(Bank(tmp_path).of(Hashed()), request(count=20), 120, 0)
     assert Bank(tmp_path).kept(NAME).images == Bank(tmp_path).verify(NAME).checked == 120
 
 
-def test_a_full_disk_keeps_what_was_written(tmp_path, monkeypatch):
-    """Every batch is kept or not as a whole, and those that were made before the disk was full are there."""
-    real = bank_module._opened
+def test_an_image_whose_digest_is_zero_is_kept(tmp_path, monkeypatch):
+    """One image in 2**64 has such a digest; it is stored all the same."""
 
-    @contextmanager
-    def small(path):
-        with real(path) as database:
-            database.execute("PRAGMA max_page_count = 12")
-            yield database
+    class Zero:
+        def __init__(self, *_, **__):
+            pass
 
-    banked = Bank(tmp_path).of(Hashed(batch_size=50, shape=(3, 8, 8)))
+        def copy(self):
+            return self
+
+        def update(self, _):
+            pass
+
+        def digest(self):
+            return bytes(8)
+
+    monkeypatch.setattr(module, "blake2b", Zero)
+    Bank(tmp_path).of(Hashed()).sample(*request())
+    assert_exact(Bank(tmp_path).of(Hashed()), request(), 24, 0)
+
+
+def test_a_disk_error_while_reading_costs_the_image_there(filled, monkeypatch):
+    real, broken = os.pread, files(filled)[0].stat().st_ino
+
+    def pread(descriptor, count, offset):
+        if os.fstat(descriptor).st_ino == broken and offset <= 30 < offset + count:
+            raise OSError(errno.EIO, "Input/output error")
+        return real(descriptor, count, offset)
+
     with monkeypatch.context() as patch:
-        patch.setattr(bank_module, "_opened", small)
-        with pytest.raises(RunError, match=r"sqlite: cannot be used \(database or disk is full\)") as caught:
-            banked.sample(*request(count=200))
-    assert caught.value.exit_code == 3
-    kept = Bank(tmp_path).kept(NAME).images
-    assert kept == banked.made - 50 > 0
-    assert Bank(tmp_path).verify(NAME) == Verification(NAME, kept, ())
-    assert_exact(banked, request(count=200), kept, 1200 - kept)
+        patch.setattr(os, "pread", pread)
+        assert_exact(Bank(filled).of(Hashed()), request(), 23, 1)
+    assert_exact(Bank(filled).of(Hashed()), request(), 24, 0)
+
+
+def test_a_read_error_other_than_damage_is_raised_and_no_image_is_made(filled, monkeypatch):
+    def pread(*_):
+        raise OSError(errno.ENOMEM, "Cannot allocate memory")
+
+    generator = Hashed()
+    monkeypatch.setattr(os, "pread", pread)
+    with pytest.raises(RunError, match="Cannot allocate memory"):
+        Bank(filled).of(generator).sample(*request())
+    assert generator.batches == []
+
+
+def test_short_writes_are_continued(tmp_path, monkeypatch):
+    real = os.pwrite
+    monkeypatch.setattr(os, "pwrite", lambda descriptor, content, offset: real(descriptor, content[:10], offset))
+    assert_exact(Bank(tmp_path).of(Hashed()), request(), 0, 24)
+    assert_exact(Bank(tmp_path).of(Hashed()), request(), 24, 0)
+
+
+@given(st.integers(0, 24 * 23))
+@settings(max_examples=40)
+def test_a_full_disk_keeps_what_was_written(room):
+    with folder() as root, pytest.MonkeyPatch.context() as patch:
+        left, real = [room], os.pwrite
+
+        def pwrite(descriptor, content, offset):
+            if not left[0]:
+                raise OSError(errno.ENOSPC, "No space left on device")
+            written = real(descriptor, content[: left[0]], offset)
+            left[0] -= written
+            return written
+
+        patch.setattr(os, "pwrite", pwrite)
+        banked = Bank(root).of(Hashed())
+        if room < 24 * 23:
+            with pytest.raises(RunError, match=r"k\d\.images: cannot be used \(No space left on device\)") as caught:
+                banked.sample(*request())
+            assert caught.value.exit_code == 3
+        else:
+            banked.sample(*request())
+        left[0] = 10**6
+        assert_exact(banked, request(), room // 23, 24 - room // 23)
 
 
 def test_an_error_of_the_generator_is_passed_on_and_frees_the_locks(tmp_path):
@@ -442,22 +438,41 @@ def test_a_bank_in_use_is_not_pruned(tmp_path):
     assert Bank(tmp_path).kept(NAME).images == 24
 
 
-def told(root):
-    with sqlite3.connect(stored(root)) as database:
-        (content,) = database.execute("SELECT content FROM about").fetchone()
-    database.close()
-    return json.loads(content)
+def test_a_write_in_progress_is_not_damage(filled, monkeypatch):
+    """Verification finds a half-written slot: it waits for the client's lock and checks again."""
+    path, done = files(filled)[0], threading.Event()
+    whole = path.read_bytes()
+    path.write_bytes(b"torn" + whole[4:])
+    real = module.Disk.client_locked
+
+    def finished_first(disk, client):
+        path.write_bytes(whole)
+        done.set()
+        return real(disk, client)
+
+    monkeypatch.setattr(module.Disk, "client_locked", finished_first)
+    assert Bank(filled).verify(NAME).damaged == ()
+    assert done.is_set()
 
 
 def renamed(root):
     other = "12" * 32
-    stored(root).rename(root / f"{other[:16]}.sqlite")
+    (root / NAME).rename(root / other[:16])
     return Hashed(fingerprint=other)
 
 
 def rewritten(**changes):
     def change(root):
-        changed(root, "UPDATE about SET content = ?", json.dumps(told(root) | changes))
+        path = root / NAME / "generator.json"
+        path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+        return Hashed()
+
+    return change
+
+
+def broken(text):
+    def change(root):
+        (root / NAME / "generator.json").write_bytes(text)
         return Hashed()
 
     return change
@@ -466,14 +481,15 @@ def rewritten(**changes):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (
-            renamed,
-            f"holds images of generator {FINGERPRINT} .*, not generator 1212.*; remove it with `fedeas bank prune",
-        ),
-        (rewritten(fingerprint=NAME + "0" * 48), f"generator {NAME}000.*, not generator {FINGERPRINT} "),
-        (rewritten(shape=[1, 5, 3]), rf"{FINGERPRINT} \(10 classes, images 1x5x3, .*, not .*images 1x3x5,"),
-        (rewritten(num_classes=11), rf"\(11 classes, .*, not generator {FINGERPRINT} \(10 classes"),
-        (rewritten(format="fedeas-bank-9"), f"fedeas-bank-9.*; remove it with `fedeas bank prune {NAME} --bank"),
+        (renamed, f"holds images of generator {NAME} .*, not 1212121212121212 .*; remove it with `fedeas bank prune"),
+        (rewritten(fingerprint=NAME + "0" * 48), f"generator {NAME}000.*, not {FINGERPRINT} "),
+        (rewritten(shape=[1, 5, 3]), rf"generator {FINGERPRINT} \(10 classes, images 1x5x3\), not .*images 1x3x5\)"),
+        (rewritten(num_classes=11), rf"\(11 classes, .*, not {FINGERPRINT} \(10 classes"),
+        (rewritten(format="fedeas-bank-0"), "unusable .written by another version of fedeas.; remove it with"),
+        (rewritten(shape=[0, 1, 1]), "unusable .its fingerprint or shape cannot be right"),
+        (rewritten(fingerprint="../.."), "unusable .its fingerprint or shape cannot be right"),
+        (rewritten(more=1), "unusable"),
+        (broken(b"{}"), f"{NAME}/generator.json: unusable .*; remove it with `fedeas bank prune {NAME} --bank"),
     ],
 )
 def test_a_bank_of_another_or_an_unknown_generator_is_refused_and_can_be_pruned(filled, change, message):
@@ -485,9 +501,17 @@ def test_a_bank_of_another_or_an_unknown_generator_is_refused_and_can_be_pruned(
     assert_exact(Bank(filled).of(generator), request(), 0, 24)
 
 
-def test_a_file_says_what_its_images_are(filled):
-    assert told(filled) == {
-        "format": "fedeas-bank-2",
+def test_a_file_cut_within_an_image_is_reported_and_pruned(filled):
+    os.truncate(files(filled)[2], 30)
+    assert isinstance(run("verify", bank=filled).exception, RunError)
+    assert run("prune", "--damaged", bank=filled).exit_code == 0
+    assert run("verify", bank=filled).exit_code == 0
+    assert_exact(Bank(filled).of(Hashed()), request(), 21, 3)
+
+
+def test_the_header_tells_what_the_images_are(filled):
+    assert json.loads((filled / NAME / "generator.json").read_text()) == {
+        "format": "fedeas-bank-1",
         "fingerprint": FINGERPRINT,
         "num_classes": 10,
         "shape": [1, 3, 5],
@@ -495,27 +519,15 @@ def test_a_file_says_what_its_images_are(filled):
     }
 
 
-@pytest.mark.parametrize("text", [None, b"", "", "[]", '{"format": "fed', "{}", '{"shape": [0, 1, 1]}', 7])
-def test_a_lost_description_is_written_again_and_costs_no_image(filled, text):
-    before = told(filled)
-    changed(
-        filled,
-        "DELETE FROM about" if text is None else "UPDATE about SET content = ?",
-        *([] if text is None else [text]),
-    )
-    assert "does not say whose images it holds; a run" in str(run("verify", bank=filled).exception)
+@pytest.mark.parametrize("text", [None, b"", b"\xff\x00", b"[]", b'{"format": "fed'])
+def test_a_lost_or_damaged_header_is_written_again_and_costs_no_image(filled, text):
+    header = filled / NAME / "generator.json"
+    before = header.read_bytes()
+    header.unlink() if text is None else header.write_bytes(text)
+    if text is not None:
+        assert "damaged; a run with this generator" in str(run("verify", bank=filled).exception)
     assert_exact(Bank(filled).of(Hashed()), request(), 24, 0)
-    assert told(filled) == before
-
-
-def test_a_folder_of_the_older_format_is_ignored(tmp_path):
-    """Its images are made again; `.locks` has a file where the older format had one."""
-    (tmp_path / NAME / "c0").mkdir(parents=True)
-    (tmp_path / NAME / "generator.json").write_text("{}")
-    (tmp_path / ".locks").mkdir()
-    (tmp_path / ".locks" / NAME).touch()
-    assert Bank(tmp_path).names() == []
-    assert_exact(Bank(tmp_path).of(Hashed()), request(), 0, 24)
+    assert header.read_bytes() == before
 
 
 def failing(**changes):
@@ -536,7 +548,8 @@ def failing(**changes):
         ),
         (lambda root: Bank(root).of(failing(fingerprint="abc")), "fingerprint 'abc' is not made of 16 or more digits"),
         (lambda root: Bank(root).of(failing(batch_size=0)), "batch_size must be at least 1, not 0"),
-        (lambda root: Bank(root / "file").of(Hashed()), "cannot be created .*; choose another place"),
+        (lambda root: Bank(root / "file").of(Hashed()), "cannot be used .*; give a folder that can be written"),
+        (lambda root: shared(root).__enter__(), "cannot be used .*; give a folder that can be written"),
         (lambda root: Bank(root).name("..") and None, "'..' is no fingerprint; give its first digits"),
         (lambda root: Bank(root).name("") and None, "'' is no fingerprint"),
         (lambda root: Bank(root).name("0123"), "nothing of a generator 0123; `fedeas bank ls` lists what there is"),
@@ -588,11 +601,18 @@ def run(*arguments, bank):
     return CliRunner().invoke(commands, [*arguments, "--bank", str(bank)], env={"COLUMNS": "120"})
 
 
+def damage(root, *places):
+    for path, number in places:
+        content = bytearray((root / NAME / path).read_bytes())
+        content[23 * number] ^= 1
+        (root / NAME / path).write_bytes(content)
+
+
 def test_ls_shows_each_generator(filled):
     before = time.time()
     Bank(filled).of(Hashed(fingerprint="ab" * 32)).sample(*request(range(1200), 1, [0]))
     Bank(filled).of(Hashed(fingerprint="cd" * 32))
-    (filled / f"{'cd' * 8}.sqlite").write_text("{")
+    (filled / ("cd" * 8) / "generator.json").write_text("{")
     (filled / "notes").mkdir()
     result = run("ls", bank=filled)
     lines = [line.strip() for line in result.stdout.splitlines()]
@@ -612,14 +632,16 @@ def test_ls_tells_generators_without_a_description_apart(tmp_path):
 
     Bank(tmp_path).of(Stripes())
     assert Bank(tmp_path).kept(NAME).description == "Stripes"
+    header = tmp_path / NAME / "generator.json"
+    header.write_text(header.read_text().replace("Stripes", ""))  # as in older banks
+    assert "1 x 3 x 5" in Bank(tmp_path).kept(NAME).description
     assert_exact(Bank(tmp_path).of(Stripes()), request(), 0, 24)
 
 
 def test_verify_says_what_is_damaged(filled):
     result = run("verify", bank=filled)
     assert (result.exit_code, result.stdout) == (0, "all 24 images are good\n")
-    pixel_changed(filled, 7, 2, 3)
-    pixel_changed(filled, 0, 1, 0)
+    damage(filled, ("c7/k2.images", 3), ("c0/k1.images", 0))
     result = run("verify", NAME[:5], FINGERPRINT.upper(), bank=filled)
     assert isinstance(result.exception, RunError)
     assert result.exception.exit_code == 3
@@ -631,14 +653,14 @@ def test_verify_says_what_is_damaged(filled):
 
 
 def test_verify_lists_the_first_few(filled):
-    changed(filled, "UPDATE images SET content = x'00'")
+    for path in files(filled):
+        path.write_bytes(path.read_bytes()[::-1])
     result = run("verify", bank=filled)
     assert result.stdout.splitlines()[-1] == f"{NAME}: and 14 more"
 
 
 def test_prune_removes_damaged_images_only(filled):
-    pixel_changed(filled, 7, 2, 3)
-    pixel_changed(filled, 0, 1, 0)
+    damage(filled, ("c7/k2.images", 3), ("c0/k1.images", 0))
     result = run("prune", "--damaged", bank=filled)
     assert (result.exit_code, result.stdout) == (0, f"{NAME}: 2 of 24 images were damaged and are removed\n")
     assert run("verify", bank=filled).stdout == "all 22 images are good\n"

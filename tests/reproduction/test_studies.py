@@ -74,6 +74,7 @@ def test_every_start_is_another_run_with_its_own_stem():
         "scratch": "3x3",
         "cifar100": "3x3",
         "cifar100-imagenet-stem": "imagenet",
+        "imagenet": "imagenet",
     }
     assert study("full").config(where, FEDEAS) == runs["cifar100-imagenet-stem"]
 

@@ -67,8 +67,8 @@ class LocalClients:
         self, parts: Parts, bank: PathLike | None = None, root: PathLike = "runs", backend: Backend = PLAIN
     ) -> None:
         self.parts, self.bank, self.backend = parts, bank, backend
+        refuse_own_data(parts.config, "the clients are nodes with their own data")
         config, counts = parts.config, parts.data.counts
-        refuse_own_data(config, "the clients are nodes with their own data")
         self.allocation = parse_policy(config.policy).allocate(counts)
         plan = self.allocation.n
         parse_generator(config.generator).check_plan(plan)

@@ -534,7 +534,7 @@ def test_every_table_says_what_a_generator_may_have_seen(add, page, seen, note):
 
 
 def test_an_answer_that_is_none_is_damage(add, page):
-    with pytest.raises(InputError, match="seen is 'perhaps', not clean or unknown or seen"):
+    with pytest.raises(InputError, match="seen is 'perhaps': Input should be 'clean', 'unknown' or 'seen'"):
         page(add("a", "fedeas", seen="perhaps"))
 
 

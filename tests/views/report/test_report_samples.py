@@ -4,7 +4,6 @@ import base64
 import json
 import re
 import shutil
-import sqlite3
 from io import BytesIO
 
 import numpy as np
@@ -126,21 +125,13 @@ def test_only_the_first_of_very_many_classes_are_shown(tmp_path):
 
 
 def bank_of(run):
-    return run.path.parent / ".bank" / f"{'a' * 16}.sqlite"
+    return run.path.parent / ".bank" / ("a" * 16)
 
 
-def _changed(run, query, *values):
-    with sqlite3.connect(bank_of(run)) as database:
-        database.execute(query, values)
-    database.close()
-
-
-def _about(**changes):
+def _header(**changes):
     def change(run):
-        with sqlite3.connect(bank_of(run)) as database:
-            (content,) = database.execute("SELECT content FROM about").fetchone()
-        database.close()
-        _changed(run, "UPDATE about SET content = ?", json.dumps(json.loads(content) | changes))
+        path = bank_of(run) / "generator.json"
+        path.write_text(json.dumps(json.loads(path.read_text()) | changes))
 
     return change
 
@@ -150,13 +141,13 @@ def _about(**changes):
     [
         lambda run: shutil.rmtree(run.path.parent / ".bank"),
         lambda run: Bank(run.path.parent / ".bank").prune("a" * 16),
-        lambda run: bank_of(run).write_bytes(b"SQLite format 3" + bytes(5000)),
-        lambda run: _changed(run, "DELETE FROM about"),
-        lambda run: _changed(run, "DELETE FROM images"),
-        _about(fingerprint="a" * 16 + "b" * 48),
-        _about(num_classes=9),
-        _about(shape=[1, 10**6, 10**6]),
-        _about(shape=[2, SIDE, SIDE // 2]),
+        lambda run: (bank_of(run) / "generator.json").write_text("{"),
+        lambda run: (bank_of(run) / "generator.json").unlink(),
+        lambda run: [path.write_bytes(b"") for path in bank_of(run).glob("c*/*.images")],
+        _header(fingerprint="a" * 16 + "b" * 48),
+        _header(num_classes=9),
+        _header(shape=[1, 10**6, 10**6]),
+        _header(shape=[2, SIDE, SIDE // 2]),
     ],
     ids=["removed", "pruned", "header", "no header", "emptied", "another", "classes", "huge", "channels"],
 )
@@ -172,7 +163,10 @@ def test_without_images_the_page_says_so_and_generates_none(tmp_path, spoil):
 
 def test_damaged_images_are_skipped(tmp_path):
     run = trained(tmp_path)
-    _changed(run, "UPDATE images SET content = zeroblob(length(content)) WHERE label = 0 AND number = 1")
+    path = bank_of(run) / "c0" / "k0.images"
+    content = bytearray(path.read_bytes())
+    content[SIDE * SIDE + 8 + 3] ^= 1  # in the second image
+    path.write_bytes(content)
     _, rows = report(run)
     good = [(0, 0), (0, 2), *((1, j) for j in range(8))]
     assert same(tiles(rows[0][1]), drawn(Numbered(), 0, *good))

@@ -14,8 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedeas.core.arrays import IntArray
-from fedeas.core.errors import FedEASError
-from fedeas.generators.bank import Bank, ImageFile
+from fedeas.core.errors import FedEASError, InputError
+from fedeas.generators.bank import Bank
+from fedeas.generators.bank.addresses import Addresses
+from fedeas.generators.bank.slots import Disk, Header
 from fedeas.generators.base import image_index
 from fedeas.generators.kinds import Shared
 from fedeas.generators.pools import numbers_in_pool, pool_fingerprint
@@ -122,25 +124,26 @@ def _kept(
     """The first undamaged images of these classes; empty if the bank is missing or unusable."""
     with suppress(FedEASError, OSError):
         for name in Bank(bank).names():
-            with suppress(FedEASError):  # a file with other images may be damaged
-                file = Bank(bank).file(name)
+            with suppress(InputError):  # the header of other images may be damaged
+                header = Header.read(bank / name)
                 # The bank keeps the images of a pool under the generator that makes them.
-                own = file.about.fingerprint if pool is None else pool_fingerprint(file.about.fingerprint, pool)
-                usable = file.about.shape[0] in (1, 3) and prod(file.about.shape) <= MOST_BYTES
-                if own == about.fingerprint and file.about.num_classes == num_classes and usable:
-                    found = {label: _first_good(file, label, index) for label, index in wanted.items()}
+                own = header.fingerprint if pool is None else pool_fingerprint(header.fingerprint, pool)
+                usable = header.shape[0] in (1, 3) and prod(header.shape) <= MOST_BYTES
+                if own == about.fingerprint and header.num_classes == num_classes and usable:
+                    disk = Disk(bank, header)
+                    found = {label: _first_good(disk, label, index) for label, index in wanted.items()}
                     return {label: images for label, images in found.items() if len(images)}
     return {}
 
 
-def _first_good(file: ImageFile, label: int, index: IntArray) -> Images:
+def _first_good(disk: Disk, label: int, index: IntArray) -> Images:
     """The first undamaged images of a class."""
-    found = np.empty((0, file.pixels), dtype=np.uint8)
+    found = np.empty((0, disk.pixels), dtype=np.uint8)
     for start in range(0, index.size, COLUMNS):
         part = index[start : start + COLUMNS]
-        images = np.empty((part.size, file.pixels), dtype=np.uint8)
-        good = file.read(np.full(part.size, label), part, images, np.arange(part.size))
+        images = np.empty((part.size, disk.pixels), dtype=np.uint8)
+        good = disk.read(Addresses(np.full(part.size, label), part), images, np.arange(part.size))
         found = np.concatenate([found, images[good]])[:COLUMNS]
         if len(found) == COLUMNS:
             break
-    return found.reshape(-1, *file.about.shape)
+    return found.reshape(-1, *disk.header.shape)
