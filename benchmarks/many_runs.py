@@ -88,7 +88,8 @@ def main() -> None:
     places = Places(given.runs, given.results, keeps=True)
     make_folder(given.runs)
     make_folder(given.results)
-    book = Reproduction(study(given.profile, given.protocol), places.scan(), artefacts(given.name), given.seeds)
+    chosen = study(given.profile, given.protocol, given.start)
+    book = Reproduction(chosen, places.scan(), artefacts(given.name), given.seeds)
     configs = selected(book.configs(), given.only)
     places.keep(configs, book.results)  # an earlier start may have been killed before it kept them
     wanted = [on_device(config, given.device, given.data_root) for config in configs if not book.results.has(config)]
@@ -109,6 +110,7 @@ def parser() -> argparse.ArgumentParser:
     asked.add_argument("name", help="what `python -m reproduction` calls it")
     asked.add_argument("--profile", default="full", choices=list(PROFILES))
     asked.add_argument("--protocol", default="clean", choices=list(PROTOCOLS))
+    asked.add_argument("--start", help="such as imagenet, whose file is then in a folder of $FEDEAS_WEIGHTS")
     asked.add_argument("--seeds", type=int, default=1)
     asked.add_argument("--only", nargs="+", default=["*"], metavar="PATTERN", help="labels of runs, most urgent first")
     asked.add_argument("--device", default="auto")
