@@ -89,7 +89,8 @@ def measured(name: str) -> str:
     lines = [f"| {' | '.join(map(str, row.values()))} |" for row in found["rows"]]
     head = f"| {found['question']} | {' | '.join(list(found['rows'][0])[1:])} |"
     rule = "|---|" + "---:|" * (len(found["rows"][0]) - 1)
-    return "\n".join(["", head, rule, *lines, "", f"On {found['machine']['processor']}.", "", ""])
+    where = found["machine"].get("gpu") or found["machine"]["processor"]
+    return "\n".join(["", head, rule, *lines, "", f"On {where}.", "", ""])
 
 
 def tried() -> str:

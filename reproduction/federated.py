@@ -76,12 +76,13 @@ def federated_markdown(runs: Results) -> str:
     if level is None or apart is None or gain is None or kept is None or None in sent:
         return f"> No run on {where.title} has used a generator that its clients trained."
     generator, run = (each.mean for each in sent if each is not None)
+    below, above = (f"{signed(each.mean, 2)} ({each.range_text(2) or 'no interval'})" for each in (apart, gain))
     said = (
-        f"On {where.title}, with a generator that the run's own clients trained ({recipe}), FedEAS reaches "
-        f"{fixed(level.mean, 2)} % (n = {level.seeds}), {signed(gain.mean, 2)} points from FedAvg. From FedEAS with a "
-        f"generator trained on the clients' pooled images that is {signed(apart.mean, 2)} points "
-        f"({apart.range_text(2) or 'no interval'}), so {fixed(kept.mean, 0)} % of its gain is left. The generator "
-        f"costs a client {fixed(generator, 0)} MB, the {chosen.profile.rounds} rounds of training "
-        f"{fixed(run, 0)} MB. Clean protocol, start ImageNet, one training of the generator."
+        f"On {where.title}, the run's own clients trained the generator ({recipe}). FedEAS reaches "
+        f"{level.text(2)} % (n = {level.seeds}). The difference to FedAvg is {above} points. The difference to "
+        f"FedEAS with a generator that was trained on the clients' pooled images is {below} points, so "
+        f"{kept.text(0)} % of that gain is left. The generator costs a client {fixed(generator, 0)} MB, the "
+        f"{chosen.profile.rounds} rounds of training cost it {fixed(run, 0)} MB. In brackets: 95 % intervals, paired "
+        "by seed. Clean protocol, start ImageNet, one training of the generator."
     )
     return f"> {said}"
