@@ -34,6 +34,7 @@ peak = _percent("peak")  # best of all rounds
 gain = _points("accuracy")  # above another run
 peak_gain = _points("peak")
 steps = _number("steps")  # of all clients in all rounds
+generated = _number("total")  # synthetic images of all clients
 images_seen = _number("samples")  # an image counts each time it is seen
 gamma_hat = _number("gamma_hat")  # median dissimilarity of the clients' updates
 rounds_to_threshold = _number("rounds_to_threshold")  # None if it was never reached

@@ -127,15 +127,22 @@ def test_a_step_is_one_evaluation_of_the_network(schedule, name, most, data):
 
 @pytest.mark.parametrize("schedule", ["linear", "cosine"])
 @settings(max_examples=15)
-@given(steps=st.integers(2, 30))
-def test_dpm_snr_spaces_its_levels_evenly_in_the_log_of_signal_to_noise(schedule, steps):
-    found = scheduler_for("dpm-snr", replace(TINY, schedule=schedule), steps)
+@given(steps=st.integers(2, 30), first=st.sampled_from([5.1, 4.0, 2.5]))
+def test_dpm_snr_spaces_its_levels_evenly_in_the_log_of_signal_to_noise(schedule, steps, first):
+    found = scheduler_for("dpm-snr", replace(TINY, schedule=schedule), steps, first)
     levels, log_snr = found.timesteps, found.lambda_t
-    wanted = torch.linspace(max(log_snr[-1].item(), -5.1), log_snr[0].item(), steps)
+    wanted = torch.linspace(max(log_snr[-1].item(), -first), log_snr[0].item(), steps)
     others = (log_snr[:, None] - wanted).abs().amin(dim=0)
     assert torch.allclose((log_snr[levels] - wanted).abs(), others, atol=1e-5)  # no level is nearer
     assert levels[-1] == 0
     assert (levels.diff() < 0).all()
+
+
+@pytest.mark.parametrize("schedule", ["linear", "cosine"])
+@pytest.mark.parametrize("name", ["dpm", "dpm-snr"])
+def test_a_solver_begins_at_the_first_level(name, schedule):
+    found = scheduler_for(name, replace(TINY, schedule=schedule), 10, 3.0)
+    assert found.lambda_t[found.timesteps[0]].item() == pytest.approx(-3.0, abs=0.1)
 
 
 @pytest.mark.parametrize("schedule", ["linear", "cosine"])
@@ -309,11 +316,12 @@ def test_the_fingerprint_depends_on_what_determines_the_images():
         print_of(solver="ddim"),
         print_of(steps=6),
         print_of(guidance=2.5),
+        print_of(first=3.2),
         print_of(precision="bf16"),
         print_of(replace(WEIGHTS, tensors={name: tensor + 1 for name, tensor in WEIGHTS.tensors.items()})),
         print_of(replace(WEIGHTS, provenance={"protocol": "merged"})),
     ]
-    assert len({first, *others}) == 7
+    assert len({first, *others}) == 8
     alike = [
         print_of(batch_size=3),
         print_of(device="cuda", precision="fp32"),  # the device itself does not count, its usual precision does

@@ -26,6 +26,11 @@ WITH_KERNELS = pytest.mark.skipif(
 pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation doesn't accept a copy:DeprecationWarning")
 
 
+@pytest.fixture(autouse=True)
+def torch_in_full_precision(monkeypatch):
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
+
+
 def drawn(*shape, seed=0, scale=1.0, centre=0.0):
     values = torch.randn(shape, generator=torch.Generator().manual_seed(seed)) * scale + centre
     return values.to(DEVICE)

@@ -57,6 +57,7 @@ class Diffusion(GeneratorFields):
     solver: Literal["", "dpm", "dpm-snr", "ddim", "ddpm"] = ""
     steps: Annotated[int, whole(0)] = 0
     guidance: NotNegative | None = None
+    first: Positive = 5.1  # minus the log of signal / noise with which dpm and dpm-snr begin
     precision: Literal["auto", "fp32", "bf16"] = "auto"
     compiled: bool = False
 

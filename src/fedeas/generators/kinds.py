@@ -103,8 +103,8 @@ class Diffusion(fields.Diffusion, GeneratorSettings):
         weights = self._loaded(context.dataset, context.classes, context.shape)
         self.seen(DatasetParts(context.dataset), context.protocol)
         return DiffusionGenerator(
-            weights, solver=self.solver, steps=self.steps, guidance=self.guidance, precision=self.precision,
-            device=context.device, compiled=self.compiled,
+            weights, solver=self.solver, steps=self.steps, guidance=self.guidance, first=self.first,
+            precision=self.precision, device=context.device, compiled=self.compiled,
         )  # fmt: skip
 
     def _loaded(self, dataset: str, classes: tuple[str, ...], shape: Shape) -> Weights:

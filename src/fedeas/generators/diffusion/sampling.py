@@ -28,7 +28,7 @@ Solver = Literal["dpm", "dpm-snr", "ddim", "ddpm"]
 Precision = Literal["auto", "fp32", "bf16"]
 
 BATCH = {"cuda": 512, "cpu": 32}
-LEAST_LOG_SNR = -5.1
+FIRST = 5.1
 
 
 class DiffusionGenerator:
@@ -40,6 +40,8 @@ class DiffusionGenerator:
             evenly spaced in the log of the signal-to-noise ratio, which needs fewer steps; ``ddim``; ``ddpm``,
             ancestral sampling as in DDPM, on evenly spaced levels.
         guidance: 1 is the plain conditional model; above 1 the class has more influence, at twice the work.
+        first: minus the log of signal / noise with which ``dpm`` and ``dpm-snr`` begin. With less noise, such as 3.2,
+            a network that has had few updates does not exaggerate colours.
         precision: by default bf16 on a GPU and fp32 elsewhere. A processor without bf16 uses fp32.
         batch_size: smaller requests are padded to it, so that an image never depends on the size of its request.
         compiled: this takes most of a minute and pays for thousands of images.
@@ -52,6 +54,7 @@ class DiffusionGenerator:
         solver: str = "",
         steps: int = 0,
         guidance: float | None = None,
+        first: float = FIRST,
         precision: str = "auto",
         device: str | torch.device = "cpu",
         batch_size: int = 0,
@@ -62,6 +65,7 @@ class DiffusionGenerator:
         self.solver = solver or weights.solver
         self.steps = steps or (weights.steps if self.solver == weights.solver else {"ddpm": 250}.get(self.solver, 20))
         self.guidance = float(weights.guidance if guidance is None else guidance)
+        self.first = first
         self.precision = chosen_precision(precision, self.device, get_args(Precision), on_gpu="bf16")
         self.batch_size = batch_size or BATCH.get(self.device.type, BATCH["cpu"])
         self.compiled = compiled
@@ -73,7 +77,7 @@ class DiffusionGenerator:
             raise InputError(f"guidance must be 0 or more, not {self.guidance}")
         if self.batch_size < 1:
             raise InputError(f"batch_size must be 1 or more, not {self.batch_size}")
-        scheduler_for(self.solver, weights.network, self.steps)  # refuses more steps than it has levels
+        self._scheduler()  # refuses more steps than it has levels
 
     @property
     def num_classes(self) -> int:
@@ -88,7 +92,8 @@ class DiffusionGenerator:
     @cached_property
     def fingerprint(self) -> str:
         """SHA-256 of weights, sampler and precision."""
-        return json_digest([self.weights.fingerprint, self.solver, self.steps, self.guidance, self.precision])
+        first = [] if self.first == FIRST else [self.first]
+        return json_digest([self.weights.fingerprint, self.solver, self.steps, self.guidance, self.precision, *first])
 
     @property
     def description(self) -> str:
@@ -113,13 +118,16 @@ class DiffusionGenerator:
         labels, index = np.pad(labels, padding), np.pad(index, padding)
         noise = DeviceNoise(labels, index, math.prod(self.shape), self.device)
         classes = torch.from_numpy(labels).to(self.device)
-        scheduler = scheduler_for(self.solver, self.weights.network, self.steps)
+        scheduler = self._scheduler()
         sample = noise.piece(0).view(-1, *self.shape)
         levels = scheduler.timesteps.to(self.device)[:, None].expand(-1, len(classes))  # one copy instead of many
         for number, level in enumerate(scheduler.timesteps):
             predicted = self._network_call(sample, levels[number], classes)
             sample = scheduler.step(predicted, level, sample, **self._step_noise(noise, number)).prev_sample
         return ((sample.clamp(-1, 1) + 1) * 127.5).round().to(torch.uint8)[:count].cpu().numpy()
+
+    def _scheduler(self) -> Any:
+        return scheduler_for(self.solver, self.weights.network, self.steps, self.first)
 
     def _step_noise(self, noise: DeviceNoise, number: int) -> dict[str, Any]:
         """Arguments that turn a step of DDIM into an ancestral one for `ddpm`: eta = 1, and the noise to add.
@@ -170,7 +178,7 @@ class _ClippingSolver(DPMSolverMultistepScheduler):  # type: ignore[misc]
         return sample.clamp(-1, 1)
 
 
-def scheduler_for(name: str, network: Network, steps: int) -> Any:
+def scheduler_for(name: str, network: Network, steps: int, first: float = FIRST) -> Any:
     """The scheduler of this name, set to `steps` steps; it clips predictions of the clean image to their range."""
     settings = network.scheduler_settings()
     scheduler: Any
@@ -178,11 +186,11 @@ def scheduler_for(name: str, network: Network, steps: int) -> Any:
         scheduler = DDIMScheduler(**settings, clip_sample=True)
     else:
         # Without the cut a cosine schedule starts without a finite signal-to-noise ratio (diffusers' own advice).
-        cut = {"lambda_min_clipped": LEAST_LOG_SNR} if network.schedule == "cosine" else {}
+        cut = {"lambda_min_clipped": -first}
         scheduler = _ClippingSolver(**settings, algorithm_type="dpmsolver++", thresholding=True, **cut)
     if name == "dpm-snr":  # as nearly evenly spaced as levels allow, from high to low
         log_snr = scheduler.lambda_t
-        start, end = log_snr[-1].clamp(min=LEAST_LOG_SNR).item(), log_snr[0].item()
+        start, end = log_snr[-1].clamp(min=-first).item(), log_snr[0].item()
         wanted = torch.linspace(start, end, steps, dtype=log_snr.dtype)
         scheduler.set_timesteps(timesteps=(log_snr[:, None] - wanted).abs().argmin(dim=0).tolist())
     else:
