@@ -14,6 +14,7 @@ from reproduction.methods import (
     FEDAVG,
     FEDEAS,
     FULL_BALANCE,
+    GENERATORS,
     METHODS,
     POLICIES,
     UNIFORM,
@@ -149,8 +150,8 @@ def generator_sheet(study: Study) -> Sheet:
     """The section on another generator."""
     where, printed, profile = setting(EXAMPLE), published().generator_change, study.profile
     rows = Rows()
-    names = ((profile.generator, "{generator}", "ddpm"), (profile.other_generator, "{other}", "sd-turbo"))
-    for title, source, name in names:
+    titles = profile.generator, profile.other_generator
+    for title, (name, source) in zip(titles, GENERATORS.items(), strict=True):
         runs = [study.config(where, replace(method, generator=source)) for method in (FEDEAS, UNIFORM)]
         cells = [Cell((run,), measures.peak) for run in runs]
         rows[title] = (*cells, Cell(tuple(runs), measures.peak_gain, study.printed(printed[name]), compares=True))

@@ -20,21 +20,21 @@ from reproduction.claims import Status, claims_markdown, count_claims
 from reproduction.costs import economies_markdown, speeds
 from reproduction.federated import federated_markdown
 from reproduction.findings import all_findings, findings_markdown, findings_of
-from reproduction.ledger import View, headline, ledger_markdown
+from reproduction.reproduces import headline, reproduces_markdown
 from reproduction.reproduction import RESULTS, RUNS, STATEFUL, Places, Reproduction, made_folder
 from reproduction.results import Results
-from reproduction.studies import PROTOCOLS, Precision, Protocol, Study, study
+from reproduction.studies import Precision, Protocol, Study, beyond_study, study
 from reproduction.tables import markdown
 from reproduction.text import listed
 from reproduction.tried import tried_markdown
 
 PAGES: dict[str, tuple[str, Callable[[Results, Study], str]]] = {  # texts from finished runs
-    "summary": ("the main result in short: policies at equal budget", lambda runs, _: headline(View("clean", runs))),
+    "summary": ("the main result in short: policies at equal budget", lambda runs, _: headline(runs)),
     "own-generator": (
         "the main result with a generator that the clients train, in short",
         lambda runs, _: federated_markdown(runs),
     ),
-    "ledger": ("where our results agree with the paper, and where they do not", lambda runs, _: ledger_markdown(runs)),
+    "reproduces": ("which claims of the paper hold in our runs", lambda runs, _: reproduces_markdown(runs)),
     "findings": (
         "every method of beyond against FedEAS, under one profile and protocol",
         lambda runs, chosen: findings_markdown(*findings_of(chosen, runs)),
@@ -103,7 +103,10 @@ def command(
             raise typer.Exit(1)
         return
     places = Places(runs, results, data_root, bank, keep_results)
-    chosen = study(profile, protocol, _found_start(start), precision, partitions)
+    begins = _found_start(start)
+    if begins is None and name in ("beyond", "findings"):
+        begins = beyond_study(profile, protocol).start
+    chosen = study(profile, protocol, begins, precision, partitions)
     if name in PAGES:
         _print_page(name, chosen, places.scan(), out, as_markdown)
         return
@@ -150,10 +153,6 @@ def _found_start(start: str | None) -> str | None:
 def _print_page(name: str, chosen: Study, found: Results, out: Path | None, as_markdown: bool) -> None:
     """Print a text, and draw the figure that belongs to it if a folder is given."""
     _print(PAGES[name][1](found, chosen), as_markdown)
-    if name == "findings" and not any(each.compared for each in findings_of(chosen, found)):
-        for other in PROTOCOLS if not chosen.profile.held_out else PROTOCOLS[:1]:
-            if any(each.compared for each in findings_of(study(chosen.profile.name, other), found)):
-                say(f"under protocol {other} methods have been compared: add --protocol {other}")
     if out is not None:
         from reproduction.figures.runs import PAGE_FIGURES
         from reproduction.figures.style import save_all
@@ -170,7 +169,7 @@ def _print_tables(done: Reproduction, as_markdown: bool) -> None:
         _print(markdown(table), as_markdown)
     if len(shown) < len(tables):
         print(f"Not run: {'; '.join(table.title for table in tables if table not in shown)}.\n")
-    if tables and not (as_markdown and done.study.is_the_papers):  # a page around them describes the paper's protocol
+    if tables:
         print(done.study.says)
 
 

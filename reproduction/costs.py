@@ -17,7 +17,7 @@ from reproduction.beyond import WHOLE, comparisons_in
 from reproduction.findings import EXPERIMENTS
 from reproduction.methods import FEDEAS
 from reproduction.results import Results, accuracy, gain, steps
-from reproduction.studies import plan_of, study
+from reproduction.studies import beyond_study, plan_of
 from reproduction.text import fixed, markdown_table, mean_cell
 
 TIMED, OF = "diffusion", "cifar10"  # the generator whose speed was measured, and the dataset of its images
@@ -103,7 +103,7 @@ HEADS_WITH_LESS = (
 def economies_markdown(results: Results) -> str:
     """FedEAS and the pool with the whole budget in the first setting of each clean experiment, budgets side by side."""
     tables, less = list[str](), list[list[str]]()
-    for each in (study(profile, protocol) for profile, protocol in EXPERIMENTS if protocol == "clean"):
+    for each in (beyond_study(profile, protocol) for profile, protocol in EXPERIMENTS if protocol == "clean"):
         title, rows = each.title(each.beyond[0]), list[list[str]]()
         usual = [compared for compared in comparisons_in(each, each.beyond[0]) if not compared.equal_steps]
         most = usual[-1].runs[FEDEAS.title]

@@ -12,7 +12,7 @@ from reproduction.beyond import ASIDE, BALANCED_TITLE, EQUAL_STEPS, LARGEST, POO
 from reproduction.methods import FEDAVG, FEDEAS
 from reproduction.published import Setting
 from reproduction.results import Results, gain, steps
-from reproduction.studies import Protocol, Study, study
+from reproduction.studies import Protocol, Study, beyond_study
 from reproduction.text import listed, markdown_table, signed
 from reproduction.tried import ranked_in
 
@@ -120,7 +120,7 @@ def findings_of(chosen: Study, results: Results) -> list[Findings]:
 
 def all_findings(results: Results) -> list[Findings]:
     """The findings of every experiment, started or not."""
-    return [found for experiment in EXPERIMENTS for found in findings_of(study(*experiment), results)]
+    return [found for experiment in EXPERIMENTS for found in findings_of(beyond_study(*experiment), results)]
 
 
 def findings_markdown(*settings: Findings) -> str:

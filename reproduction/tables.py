@@ -70,6 +70,11 @@ def minus(run: RunConfig, other: RunConfig) -> Cell | None:
     return None if run == other else Cell((run, other), gain, compares=True)
 
 
+def half_digit(printed: Decimal) -> float:
+    """How far the exact number may be from a printed one, which is rounded."""
+    return 0.5 * 10.0 ** int(printed.as_tuple().exponent)
+
+
 @dataclass
 class Entry:
     """A filled cell, and its parts as text."""

@@ -15,7 +15,7 @@ from reproduction.beyond import BALANCED_TITLE, comparisons_in
 from reproduction.methods import FEDEAS
 from reproduction.published import Setting, setting
 from reproduction.results import Measure, Results, accuracy, final, mean_of, steps
-from reproduction.studies import Protocol, Study, study
+from reproduction.studies import Protocol, Study, beyond_study
 from reproduction.text import fixed, markdown_table, mean_cell
 
 SERVER = "server-training"  # the part that was among the planned comparisons; the others were side questions
@@ -104,7 +104,7 @@ def _comparisons(part: str, runs: dict[str, dict[str, Any]], results: Results) -
     paired, levels, means = list[list[str]](), list[list[str]](), list[float]()
     for (profile, in_words, name, arm), group in groupby(made, place):
         protocol: Protocol = "paper" if in_words == "paper" else "clean"
-        chosen, where = study(profile, protocol), setting(name)
+        chosen, where = beyond_study(profile, protocol), setting(name)
         experiment = f"{chosen.title(where)}, {protocol}"
         compared = {f"{each.beta:g}": each.runs for each in comparisons_in(chosen, where) if not each.equal_steps}
         made_at: Budgets = {}
