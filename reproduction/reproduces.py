@@ -81,7 +81,7 @@ class View(NamedTuple):
     @property
     def title(self) -> str:
         """The protocol and the start."""
-        return f"{self.study.protocol} protocol, start {self.study.start}"
+        return f"{self.study.protocol} protocol, {self.study.origin}"
 
     def values(self, where: Setting, *methods: Method, measure: Measure = measures.accuracy) -> list[float]:
         """A measure of these methods' runs, for each seed that has a value."""
@@ -135,7 +135,8 @@ RULES = (
     f"**{Standing.HOLDS}**: the interval shows the paper's effect, and is not below the paper's number. "
     f"**{Standing.WEAKLY}**: it shows the effect, but a smaller one. **{Standing.FAILS}**: it does not show the effect "
     f"and excludes the paper's number. **{Standing.OPEN}**: it contains both, or there is none, as with one seed. No "
-    "effect is a difference of 0, a ratio of 1, and half of Full-Balance's gain."
+    "effect is a difference of 0, a ratio of 1, and half of Full-Balance's gain. Another start: weights that were "
+    "trained on the other CIFAR dataset."
 )
 
 
@@ -227,7 +228,7 @@ def reproduces_markdown(results: Results) -> str:
         found = [every[at : at + len(group)] for _, every in shown]
         at += len(group)
         cells = ([each.text for each in row] for row in zip(*found, strict=True))
-        rows = [[line.what, str(line.paper), *row] for line, row in zip(group, cells, strict=True)]
+        rows = [[line.what, str(line.paper).replace("-", "−"), *row] for line, row in zip(group, cells, strict=True)]
         table = markdown_table(["", "paper", *(view.title for view, _ in shown)], rows)
         parts.append(f"### {sentence}\n\n{_tally(found[0])}\n\n{table}")
     facts = [claim for claim in count_claims() if claim.group == FACTS]

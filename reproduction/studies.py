@@ -209,6 +209,11 @@ class Study:
         images = ", generated images" if self.profile.held_out and not self.profile.places_real_images else ""
         return f"{self.profile.dataset}, K={self.profile.clients[where.clients]}, alpha={where.alpha}{images}"
 
+    @property
+    def origin(self) -> str:
+        """Where training starts, in short."""
+        return "another start" if self.start == ANOTHER_START else f"start {self.start}"
+
     def heading(self, title: str, where: Setting) -> str:
         """The title of a table of one setting."""
         return self.named(f"{title}, {self.title(where)}")
@@ -217,7 +222,7 @@ class Study:
         """The title, with the differences between this study and the paper's protocol."""
         apart = [f"{self.profile.name} profile"] * (not self.profile.as_printed)
         apart += [f"{self.protocol} protocol"] * (self.protocol != "paper")
-        apart += [f"start {self.start}"] * (self.start != self.profile.start) + ["partitions redrawn"] * self.redraw
+        apart += [self.origin] * (self.start != self.profile.start) + ["partitions redrawn"] * self.redraw
         return f"{title} ({', '.join(apart)})" if apart else title
 
     def printed(self, number: Decimal | None) -> Decimal | None:
