@@ -152,19 +152,19 @@ def answers_markdown(experiments: Sequence[Findings]) -> str:
             cells = [mean_cell(of(begun, name)) for of in (mean_of_experiments, mean_of_datasets)]
             counts = [str(len(judged))]
             for verdict in (Verdict.LOWER, Verdict.HIGHER):
-                whole, partly = judged.count(verdict), sum(shows(each, name, verdict) for each in begun)
-                counts.append(f"{whole}" + f", and {partly - whole} at single budgets" * (partly > whole))
+                clear, shown = judged.count(verdict), sum(shows(each, name, verdict) for each in begun)
+                counts.append(f"{clear}" + f", and {shown - clear} at single budgets" * (shown > clear))
             rows.append([*begins, name, *cells, *counts])
             begins = ["", ""]
     tables = {"": [[*ANSWER_HEADS], *rows]}
     for name, own in by_dataset(begun).items():
         setups = dict.fromkeys(each.setup for each in own if each.setup)  # which the paper's tables may not share
         tables[f"**{name}**" + (f" ({'; '.join(setups)})" if setups else "") + "\n\n"] = _differences(own)
-    shown = [f"{title}{markdown_table(heads, rows)}" for title, (heads, *rows) in tables.items()]
+    texts = [f"{title}{markdown_table(heads, rows)}" for title, (heads, *rows) in tables.items()]
     about = "Each cell is the mean over all budgets, or over those that have been run. Means are over experiments with "
     about += "the clean protocol, counts over those that have all runs of a method."
     goal = f"Does another use of at most as many images gain a point or more over FedEAS? {said}"
-    return "\n\n".join([goal, *shown, f"{LEGEND} {about}"])
+    return "\n\n".join([goal, *texts, f"{LEGEND} {about}"])
 
 
 def _differences(experiments: Sequence[Findings]) -> list[list[str]]:

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
+from typing import TypeVar
 
 from fedeas import FedEAS
 from fedeas.config import RunConfig
@@ -49,7 +50,7 @@ class Artefact:
 
 
 ARTEFACTS = list[Artefact]()
-Make = Callable[[Study], Sheet | list[Sheet]]
+Make = TypeVar("Make", bound=Callable[[Study], Sheet | list[Sheet]])
 
 
 def artefact(name: str, title: str) -> Callable[[Make], Make]:

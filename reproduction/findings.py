@@ -11,7 +11,7 @@ from reproduction.methods import FEDEAS
 from reproduction.published import Setting
 from reproduction.results import Results, gain
 from reproduction.studies import Protocol, Study, beyond_study
-from reproduction.text import markdown_table, signed
+from reproduction.text import markdown_table, mean_cell, signed
 from reproduction.tried import ranked_in
 
 # Policies by the titles of their methods.
@@ -38,11 +38,6 @@ class Compared(NamedTuple):
     def is_control(self) -> bool:
         """Whether all methods take equally many steps."""
         return self.table.endswith(EQUAL_STEPS)
-
-    @property
-    def budget(self) -> str:
-        """The budget alone, as ``beta = 4``."""
-        return self.table.partition(",")[0]
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,13 +118,7 @@ def findings_markdown(*settings: Findings) -> str:
         return NOTHING
     shown = list[str]()
     for found in settings:
-        cells = {
-            (
-                each.method,
-                each.table,
-            ): f"{marked(each.difference, each.verdict)} {each.difference.range_text(2)}".strip()
-            for each in found.compared
-        }
+        cells = {(each.method, each.table): marked(each.difference, each.verdict) for each in found.compared}
         tables = dict.fromkeys(each.table for each in found.compared)
         methods = dict.fromkeys(each.method for each in found.compared)
         rows = [[name, *(cells.get((name, table), "") for table in tables)] for name in methods]
@@ -146,19 +135,19 @@ def findings_markdown(*settings: Findings) -> str:
 NOTHING = "Nothing has been compared yet."
 LEGEND = (
     "Differences to FedEAS in points of accuracy. ▲ and ▼: shown to be higher or lower, with all comparisons of the "
-    "experiment in mind. △ and ▽: only taken alone. Differences that miss runs are not marked. Ranges are 95 % "
-    "intervals of a difference alone."
+    "experiment in mind. △ and ▽: only taken alone. Differences that miss runs are not marked. In brackets: the 95 % "
+    "interval of the difference alone."
 )
 
 
 def marked(difference: Difference, verdict: Verdict) -> str:
-    """A difference, with a full triangle for its verdict among all comparisons, or an empty one for that alone.
+    """A difference with its interval, and a full triangle for its verdict among all comparisons, or an empty one alone.
 
     >>> marked(Difference(2.0, 0.5, 3), Verdict.UNDECIDED), marked(Difference(2.0, 0.1, 3), Verdict.HIGHER)
-    ('+2.00 △', '+2.00 ▲')
+    ('+2.00 (0.76 to 3.24) △', '+2.00 (1.75 to 2.25) ▲')
     """
     mark = f" ({difference.seeds} seeds)" if difference.seeds > 1 else " (one seed)"
     if verdict.is_given:
         alone = {Verdict.HIGHER: " △", Verdict.LOWER: " ▽"}.get(difference.verdict, "")
         mark = {Verdict.HIGHER: " ▲", Verdict.LOWER: " ▼"}.get(verdict, alone)
-    return signed(difference.mean, 2) + mark
+    return (mean_cell(difference) or signed(difference.mean, 2)) + mark

@@ -218,9 +218,9 @@ def accuracy_over_budgets(book: Reproduction) -> Figure:
     """Fig. 5(a)."""
     table, marks = book.table(sweep_sheet(book.study)), list[Mark]()
     for name, row in table.rows.items():
-        is_swept = name.startswith("FedEAS") and row[0] is not None and row[0].ours is not None
-        for title, column in {"FedEAS": 1, "Uniform": 4}.items() if is_swept else {name: 1}.items():
-            marks.append(_mark(title, row[0].ours.mean if is_swept else None, row[column]))
+        total = row[0].ours if row[0] is not None and name.startswith("FedEAS") else None
+        for title, column in {"FedEAS": 1, "Uniform": 4}.items() if total else {name: 1}.items():
+            marks.append(_mark(title, total.mean if total else None, row[column]))
     return levels_figure({table.title: marks}, "synthetic samples in all", book.study.window)
 
 
