@@ -130,10 +130,7 @@ def complete(found: Findings, method: str) -> Overall | None:
     return whole if whole and whole.verdict.is_given and whole.budgets >= found.budgets else None
 
 
-ANSWER_HEADS = (
-    "question", "answer", "instead of FedEAS", "mean over experiments (95 %)", "over datasets (95 %)", "experiments",
-    "lower than FedEAS", "higher than FedEAS",
-)  # fmt: skip
+ANSWER_HEADS = ("question", "instead of FedEAS", "mean over experiments (95 %)", "over datasets (95 %)", "verdicts")
 
 
 def answers_markdown(experiments: Sequence[Findings]) -> str:
@@ -146,16 +143,17 @@ def answers_markdown(experiments: Sequence[Findings]) -> str:
     said = f"**Yes**: {listed(gaining)}." if gaining else f"**{NOT_SHOWN}**."
     rows = list[list[str]]()
     for question in QUESTIONS:
-        begins = [question.asks, f"**{answer(question, begun)}**"]
+        begins = f"{question.asks} **{answer(question, begun)}**"
         for name in question.methods:
             judged = [whole.verdict for each in begun if (whole := overall(each).get(name)) and whole.verdict.is_given]
             cells = [mean_cell(of(begun, name)) for of in (mean_of_experiments, mean_of_datasets)]
-            counts = [str(len(judged))]
+            counts = list[str]()
             for verdict in (Verdict.LOWER, Verdict.HIGHER):
                 clear, shown = judged.count(verdict), sum(shows(each, name, verdict) for each in begun)
-                counts.append(f"{clear}" + f", and {shown - clear} at single budgets" * (shown > clear))
-            rows.append([*begins, name, *cells, *counts])
-            begins = ["", ""]
+                single = f" (and at single budgets in {shown - clear})" * (shown > clear)
+                counts += [f"{verdict} in {clear}{single}"] if shown else []
+            rows.append([begins, name, *cells, f"{listed(counts) or 'neither'}, of {len(judged)}"])
+            begins = ""
     tables = {"": [[*ANSWER_HEADS], *rows]}
     for name, own in by_dataset(begun).items():
         setups = dict.fromkeys(each.setup for each in own if each.setup)  # which the paper's tables may not share

@@ -25,7 +25,7 @@ from reproduction.answers import STEPS, USES, clean, complete, mean_of_experimen
 from reproduction.artefacts import allocation_sheet, convergence_sheet, measures_sheet, references_sheet, sweep_sheet
 from reproduction.figures import style
 from reproduction.figures.counts import COUNT_FIGURES
-from reproduction.findings import Findings, all_findings
+from reproduction.findings import Findings
 from reproduction.published import published
 from reproduction.reproduction import Reproduction, Tell, made_folder
 from reproduction.results import Results
@@ -268,9 +268,6 @@ RUN_FIGURES: dict[str, dict[str, Callable[[Reproduction], Figure]]] = {
     "fig4": {"fig4-convergence": convergence},
     "fig5": {"fig5a-budgets": accuracy_over_budgets},
     "references": {"references-courses": curves_at_equal_budget, "references-imbalance": accuracy_over_removal},
-}
-PAGE_FIGURES: dict[str, tuple[str, Callable[[Results], Figure]]] = {
-    "answers": ("beyond-gains", lambda results: gains_figure(all_findings(results))),
 }
 
 
