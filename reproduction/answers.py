@@ -1,6 +1,5 @@
 """What the experiments behind ``python -m reproduction beyond`` answer and recommend together."""
 
-import re
 from collections.abc import Sequence
 from functools import cache
 from itertools import product
@@ -272,9 +271,6 @@ def contrasts_markdown(experiments: Sequence[Findings]) -> str:
     return "\n\n".join(tables or [NOTHING])
 
 
-NEED_COUNTS = ("pool", "greedy", "kl")  # the policies for which clients must reveal their label counts
-
-
 class Shown(NamedTuple):
     """A policy to recommend, and the evidence: it is shown to be higher than FedEAS somewhere, and lower nowhere."""
 
@@ -302,14 +298,8 @@ class Advice(NamedTuple):
     @property
     def clauses(self) -> list[str]:
         """The advice, clause by clause."""
-        names = [re.split(r"[ (]", each.policy)[0] for each in (self.server, self.clients)]
         told = [f"if a server makes the images, {self.server.text}", f"if clients make their own, {self.clients.text}"]
-        told += [f"with fedeas, {self.loss.text}"] if self.loss.higher else []
-        if names[0] == "pool":
-            told.append("clients of a pool have more images than those of fedeas, and so train for more steps")
-        if telling := listed([name for name in names if name in NEED_COUNTS]):
-            told.append(f"for {telling} the server needs the label counts of all clients, for fedeas it does not")
-        return told
+        return told + [f"with fedeas, {self.loss.text}"] * bool(self.loss.higher)
 
 
 def advice_of(experiments: Sequence[Findings]) -> Advice:

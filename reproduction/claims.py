@@ -12,6 +12,7 @@ import fedeas
 from fedeas import Allocation, FedEAS, FullBalance, LabelCounts, Uniform, beta_for_total, select_beta
 from reproduction.methods import ABLATION
 from reproduction.published import Row, Setting, example_counts, published, recorded
+from reproduction.text import markdown_table
 
 Number = int | float
 FACTS = "Facts of CIFAR-10, K=20, alpha=0.1"
@@ -110,15 +111,15 @@ def count_claims(slow: bool = False) -> list[Claim]:
 
 def claims_markdown(claims: Iterable[Claim]) -> str:
     """Our numbers beside the paper's, a table for each group."""
-    lines = []
+    parts = list[str]()
     for (group, is_printed), members in groupby(claims, key=lambda claim: (claim.group, claim.is_printed)):
-        source = "paper" if is_printed else "recorded"
-        lines += [f"### {group}", "", f"| what | where | {source} | ours | |", "|---|---|---:|---:|---|"]
+        rows = list[list[str]]()
         for claim in members:
             verdict = f"{claim.status}: {claim.why}" if claim.why else str(claim.status)
-            lines.append(f"| {claim.says} | {claim.where} | {claim.paper:,} | {claim.shown} | {verdict} |")
-        lines.append("")
-    return "\n".join(lines)
+            rows.append([claim.says, claim.where, f"{claim.paper:,}", claim.shown, verdict])
+        heads = ("what", "where", "paper" if is_printed else "recorded", "ours", "")
+        parts.append(f"### {group}\n\n{markdown_table(heads, rows)}\n")
+    return "\n".join(parts)
 
 
 def _cells(row: Row) -> Iterator[tuple[Setting, Decimal]]:

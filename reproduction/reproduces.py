@@ -271,7 +271,7 @@ def headline(results: Results) -> str:
     plan = plan_of(view.study.config(where, FEDEAS))
     share = f"which are {100 * plan.summary.synthetic_share:.0f} % of the training data at {plan.allocation.policy}"
     said = [
-        f"On {where.title}, {view.title}, FedEAS reaches {level.text(2)} % (n = {level.seeds}) with {plan.total:,} "
+        f"On {where.title} ({view.title}), FedEAS reaches {level.text(2)} % (n = {level.seeds}) with {plan.total:,} "
         f"synthetic images, {share}. This is the accuracy in {view.study.window}: mean ± standard deviation over n "
         "seeds."
     ]

@@ -197,10 +197,13 @@ class Study:
 
     @property
     def says(self) -> str:
-        """A description of what is run."""
+        """A description of what is run, and what the spread over seeds covers."""
         how = f"Protocol {self.protocol}, {self.precision or self.profile.precision}"
         how += "" if self.profile.dataset else f", {STARTS[self.start].says}"
-        return f"{self.profile.says} {how}{', a partition of its own for each seed' * self.redraw}."
+        seeds = "All seeds share one partition, so deviations and intervals cover training alone."
+        if self.redraw:
+            seeds = "Each seed has a partition of its own, so deviations and intervals cover other clients, too."
+        return f"{self.profile.says} {how}. {seeds}"
 
     def title(self, where: Setting) -> str:
         """The title of a setting, as it is run in this study."""

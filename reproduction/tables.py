@@ -10,7 +10,7 @@ from fedeas.config import RunConfig
 from fedeas.runs import Difference, Measured, ranks
 from reproduction.results import Measure, Results, final, gain
 from reproduction.studies import plan_of
-from reproduction.text import fixed, signed
+from reproduction.text import fixed, markdown_table, signed
 
 NOT_RUN, NOT_REACHED = "not run", "not reached"
 
@@ -209,8 +209,7 @@ def markdown(*tables: Filled) -> str:
     """Tables in Markdown: our number (best bold, second underlined), final accuracy, the paper's, the difference."""
     lines = list[str]()
     for table in tables:
-        rows = [["", *table.heads], ["---", *["---:"] * len(table.heads)], *table.written()]
-        lines += [f"### {table.title}", "", *(f"| {' | '.join(row)} |" for row in rows), ""]
+        lines += [f"### {table.title}", "", markdown_table(["", *table.heads], table.written(), "---:"), ""]
         lines += [table.remarks, ""] if table.remarks else []
     return "\n".join(lines)
 
