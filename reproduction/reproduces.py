@@ -1,11 +1,11 @@
-"""What reproduces: each claim of the paper, judged by one rule from our runs; and the main result in short."""
+"""The page "What reproduces": a verdict on each claim of the paper; and the main result in short."""
 
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from decimal import Decimal
 from enum import StrEnum
-from functools import cache, partial
+from functools import cache
 from itertools import pairwise
 from statistics import mean
 from typing import NamedTuple
@@ -40,7 +40,7 @@ BASELINES = ("fedavg", "fedprox", "scaffold", "moon", "fedgen", "fedmix")
 
 
 class Standing(StrEnum):
-    """What our runs say about a claim of the paper."""
+    """A verdict on a claim of the paper."""
 
     HOLDS = "holds"
     WEAKLY = "holds more weakly"
@@ -88,7 +88,7 @@ class View(NamedTuple):
         return [*self.results.known([self.study.config(where, method) for method in methods], measure).values()]
 
     def judge(self, line: Line) -> Finding:
-        """What the runs say about a number of the paper."""
+        """The verdict of these runs on a number of the paper."""
         values = self.results.values(self.configs(line), line.measure)
         known = [value for value in values.values() if value is not None]
         if not values:
@@ -128,16 +128,17 @@ def judge(ours: Difference, paper: Decimal, zero: float = 0) -> Finding:
     return Finding(Standing.OPEN if reaches else Standing.FAILS, evidence)
 
 
-RULES = (
-    "Each number is a difference or a ratio, paired by seed, with its 95 % interval over seeds and their number n. "
-    "Intervals are not corrected for the number of lines, and all seeds of a setting share one partition, so they do "
-    "not say what another partition would give.\n\n"
-    f"**{Standing.HOLDS}**: the interval shows the paper's effect, and is not below the paper's number. "
-    f"**{Standing.WEAKLY}**: it shows the effect, but a smaller one. **{Standing.FAILS}**: it does not show the effect "
-    f"and excludes the paper's number. **{Standing.OPEN}**: it contains both, or there is none, as with one seed. No "
-    "effect is a difference of 0, a ratio of 1, and half of Full-Balance's gain. Another start: weights that were "
-    "trained on the other CIFAR dataset."
-)
+RULES = f"""Each number is a difference or a ratio, paired by seed, with its 95 % interval over the n seeds.
+Intervals are not corrected for the number of lines. All seeds of a setting share one partition, so they do not say what
+another partition would give. Another start: weights that were trained on the other CIFAR dataset. Below each claim, the
+verdicts of the first column are counted.
+
+- **{Standing.HOLDS}**: the interval shows the effect, and reaches the paper's number or goes beyond it.
+- **{Standing.WEAKLY}**: the interval shows the effect, but does not reach the paper's number.
+- **{Standing.FAILS}**: the interval does not show the effect, and does not reach the paper's number.
+- **{Standing.OPEN}**: the interval reaches from no effect to the paper's number, or there is none, as with one seed.
+
+No effect is a difference of 0, a ratio of 1, and {HALF} % of Full-Balance's gain."""
 
 
 @cache
@@ -145,33 +146,16 @@ def claims() -> dict[str, list[Line]]:
     """The paper's claims about runs, each with the numbers that it rests on."""
     paper, here, found = published(), setting(EXAMPLE), dict[str, list[Line]]()
     sweep, ablation, together, rounds = paper.beta_sweep, paper.ablation, paper.combination, paper.convergence.rounds
-    levels = {where: _printed(where) for where in paper.settings}
-    baselines = [METHODS[name].title for name in BASELINES]
-    best = {where: max(baselines, key=lambda title: own[title]) for where, own in levels.items()}
-    for one, rivals, sentence in (
-        (
-            FEDEAS,
-            dict.fromkeys(levels, "Uniform"),
-            "FedEAS outperforms Uniform at the same number of images (abstract)",
-        ),
-        (
-            FEDEAS,
-            dict.fromkeys(levels, "Missing-only"),
-            "FedEAS outperforms Missing-only at the same number (section 4.2)",
-        ),
-        (FEDEAS, dict.fromkeys(levels, "FedAvg"), "FedEAS outperforms FedAvg (section 4.2)"),
-        (FEDEAS, best, "FedEAS outperforms the best method without images, but for mild skew (section 4.2)"),
-        (UNIFORM, best, "So does Uniform, but for mild skew (section 4.2)"),
-    ):
-        found[f"{sentence}, points"] = [
-            Line(f"{where.title}: {other}", own[one.title] - own[other], where, (one, METHODS[other.lower()]))
-            for (where, own), other in zip(levels.items(), rivals.values(), strict=True)
+    for sentence, (one, others) in _rivals().items():
+        found[sentence] = [
+            Line(f"{where.title}: {other}", levels[one.title] - levels[other], where, (one, METHODS[other.lower()]))
+            for where, other in others.items()
+            for levels in [_printed(where)]
         ]
-    own, even = (
-        {beta: Method(f"{kind}, beta = {beta}", policy=policy(FedEAS(float(beta)).spec)) for beta in sweep.beta}
-        for kind, policy in (("FedEAS", str), ("Uniform", partial(with_total, "uniform")))
-    )
-    budgets = [*zip(own.values(), sweep.fedeas, even.values(), sweep.uniform, strict=True)]
+    specs = {f"beta = {beta}": FedEAS(float(beta)).spec for beta in sweep.beta}
+    own = [Method(f"FedEAS, {name}", policy=spec) for name, spec in specs.items()]
+    even = [Method(f"Uniform, {name}", policy=with_total("uniform", spec)) for name, spec in specs.items()]
+    budgets = [*zip(own, sweep.fedeas, even, sweep.uniform, strict=True)]
     found["FedEAS outperforms Uniform at each budget (section 4.3), points"] = [
         Line(one.title, level - other_level, here, (one, other)) for one, level, other, other_level in budgets
     ]
@@ -181,18 +165,17 @@ def claims() -> dict[str, list[Line]]:
     ]
     found["FedEAS recovers most of Full-Balance's gain over FedAvg (abstract), %"] = [
         Line(where.title, round(100 * share, 1), where, (FEDEAS, FEDAVG, FULL_BALANCE), measures.gain_recovered, HALF)
-        for where, own in levels.items()
-        if (full := own.get("Full-Balance"))
-        for share in [(own["FedEAS"] - own["FedAvg"]) / (full - own["FedAvg"])]
+        for where, levels in ((where, _printed(where)) for where in paper.settings)
+        if (full := levels.get("Full-Balance"))
+        for share in [(levels["FedEAS"] - levels["FedAvg"]) / (full - levels["FedAvg"])]
     ]
     found["Full-Balance takes longer than FedEAS (introduction), ratio of minutes"] = [
         Line(here.title, paper.wall_clock.ratio, here, (FULL_BALANCE, FEDEAS), measures.time_ratio, 1)
     ]
+    places = map(setting, paper.convergence.setting)
     found["FedEAS reaches 70 % sooner than Missing-only (introduction), ratio of rounds"] = [
-        Line(
-            setting(name).title, round(late / soon, 2), setting(name), (MISSING_ONLY, FEDEAS), measures.rounds_ratio, 1
-        )
-        for name, late, soon in zip(paper.convergence.setting, rounds["missing-only"], rounds["fedeas"], strict=True)
+        Line(where.title, round(late / soon, 2), where, (MISSING_ONLY, FEDEAS), measures.rounds_ratio, 1)
+        for where, late, soon in zip(places, rounds["missing-only"], rounds["fedeas"], strict=True)
     ]
     whole, *others = (Method(title, policy=policy.spec) for title, policy in ABLATION.items())
     found["Both factors of the budget help (section 4.4), points"] = [
@@ -214,6 +197,22 @@ def claims() -> dict[str, list[Line]]:
         for name, less in paper.gamma_hat.reduction.items()
     ]
     return found
+
+
+def _rivals() -> dict[str, tuple[Method, dict[Setting, str]]]:
+    """The claims about accuracy at the default budget: a method, and which one it is compared with in each setting."""
+    best, settings = dict[Setting, str](), published().settings
+    for where in settings:
+        levels = {title: level for title, level in _printed(where).items() if title.lower() in BASELINES}
+        best[where] = max(levels, key=levels.__getitem__)
+    uniform, missing_only, fedavg = (dict.fromkeys(settings, each.title) for each in (UNIFORM, MISSING_ONLY, FEDAVG))
+    return {
+        "FedEAS outperforms Uniform at the same number of images (abstract), points": (FEDEAS, uniform),
+        "FedEAS outperforms Missing-only at the same number of images (section 4.2), points": (FEDEAS, missing_only),
+        "FedEAS outperforms FedAvg (section 4.2), points": (FEDEAS, fedavg),
+        "FedEAS outperforms the best method without images, but for mild skew (section 4.2), points": (FEDEAS, best),
+        "So does Uniform, but for mild skew (section 4.2), points": (UNIFORM, best),
+    }
 
 
 def reproduces_markdown(results: Results) -> str:
