@@ -146,10 +146,10 @@ def claims() -> dict[str, list[Line]]:
     """The paper's claims about runs, each with the numbers that it rests on."""
     paper, here, found = published(), setting(EXAMPLE), dict[str, list[Line]]()
     sweep, ablation, together, rounds = paper.beta_sweep, paper.ablation, paper.combination, paper.convergence.rounds
-    for sentence, (one, others) in _rivals().items():
+    for sentence, (one, rivals) in _rivals().items():
         found[sentence] = [
             Line(f"{where.title}: {other}", levels[one.title] - levels[other], where, (one, METHODS[other.lower()]))
-            for where, other in others.items()
+            for where, other in rivals.items()
             for levels in [_printed(where)]
         ]
     specs = {f"beta = {beta}": FedEAS(float(beta)).spec for beta in sweep.beta}
