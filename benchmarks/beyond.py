@@ -26,7 +26,7 @@ from fedeas.core.files import make_folder
 from reproduction.artefacts import artefacts
 from reproduction.pack import add, finished_runs
 from reproduction.results import Results
-from reproduction.studies import PROFILES, PROTOCOLS, study, with_seeds
+from reproduction.studies import PROFILES, PROTOCOLS, beyond_study, with_seeds
 
 RESULTS = Path(__file__).parents[1] / "reproduction" / "results" / "beyond"
 NAMES = {"full": "cifar10"}
@@ -44,7 +44,7 @@ def configs(
         for protocol in PROTOCOLS
         if protocol in protocols
         for seed in range(seeds)
-        for config in beyond.configs(study(profile, protocol))
+        for config in beyond.configs(beyond_study(profile, protocol))
         for run in with_seeds(config, seeds)[seed : seed + 1]
     ]
     return [on_device(config, device, root) for config in found]

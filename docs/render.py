@@ -150,15 +150,17 @@ def draw_plans(folder: Path) -> None:
 
 def draw_results(folder: Path) -> None:
     """The figures of docs/results.md and docs/beyond.md, from the finished runs that are kept."""
-    from reproduction.figures.runs import PAGE_FIGURES, figures
+    from reproduction.figures.runs import RUN_FIGURES, gains_figure
     from reproduction.figures.style import save_all
+    from reproduction.findings import all_findings
     from reproduction.reproduction import Reproduction
-    from reproduction.studies import study
+    from reproduction.studies import ANOTHER_START, study
 
     found = kept_results()
-    save_all([(name, draw(found)) for name, draw in PAGE_FIGURES.values()], folder)
-    for artefact in ("references", "fig4"):
-        save_all(figures(artefact, Reproduction(study("full", "clean"), found)), folder)
+    book = Reproduction(study("full", "clean", ANOTHER_START), found)
+    drawn = RUN_FIGURES["fig1"] | RUN_FIGURES["references"] | RUN_FIGURES["fig4"]
+    save_all([("beyond-gains", gains_figure(all_findings(found)))], folder)
+    save_all([(name, draw(book)) for name, draw in drawn.items()], folder)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,5 @@
 """What the experiments behind ``python -m reproduction beyond`` answer and recommend together."""
 
-import re
 from collections.abc import Sequence
 from functools import cache
 from itertools import product
@@ -14,7 +13,7 @@ from reproduction.beyond import BALANCED_TITLE, CONTRASTS, EQUAL_STEPS, LARGEST,
 from reproduction.findings import ALLOCATIONS, BALANCED, LEGEND, NOTHING, POOLS, Compared, Findings, marked
 from reproduction.methods import FEDAVG, FEDEAS
 from reproduction.results import mean_of
-from reproduction.text import fixed, listed, markdown_table, mean_cell, signed
+from reproduction.text import fixed, listed, markdown_table, mean_cell
 
 STEPS = f", {EQUAL_STEPS}"  # ends the name of a method that is compared at equal steps
 
@@ -44,7 +43,6 @@ METHODS = tuple(name for question in QUESTIONS for name in question.methods)
 USES = tuple(name for name in METHODS if not name.startswith(FEDAVG.title))  # the methods that give images to clients
 NOT_SHOWN, MIXED = "Not shown", "It depends"
 GOAL = 1.0  # points of accuracy that another use of the images should gain at least
-FEW = 2  # as many experiments are named in an answer; more are counted
 
 
 class Overall(NamedTuple):
@@ -82,88 +80,21 @@ def comparisons_of(found: Findings, name: str) -> list[Compared]:
 
 
 def answer(question: Question, experiments: Sequence[Findings]) -> str:
-    """What some experiment shows while none shows the opposite; below it what each method of the question shows."""
-    evidence = [text for method in question.methods if (text := _evidence(method, experiments))]
-    lower, higher = (_shown(question.methods, experiments, verdict) for verdict in (Verdict.LOWER, Verdict.HIGHER))
-    word, (whole, _) = (question.if_lower, lower) if any(lower) else (question.if_higher, higher)
-    judged = _judged(question.methods, experiments)
-    if any(lower) == any(higher):
-        word = MIXED if any(lower) else NOT_SHOWN
-    elif not whole:
-        word += ", at single budgets only"
-    elif 2 * len(whole) <= judged:
-        word += f", in {len(whole)} of {judged} experiments; not shown in the others"
-    return "\n  - ".join([f"**{word}**", *evidence])
+    """What some experiment shows, at one budget or over all, while none shows the opposite."""
+    lower, higher = (
+        any(shows(each, method, verdict) for method in question.methods for each in experiments)
+        for verdict in (Verdict.LOWER, Verdict.HIGHER)
+    )
+    if lower == higher:
+        return MIXED if lower else NOT_SHOWN
+    return question.if_lower if lower else question.if_higher
 
 
-def goal(experiments: Sequence[Findings]) -> str:
-    """Which methods gain the goal over experiments, with an interval above zero, and what they gain at equal steps."""
-    lines = list[str]()
-    for name in METHODS:
-        found = mean_of_experiments(experiments, name)
-        if not found or name.endswith(STEPS) or found.mean < GOAL or found.verdict is not Verdict.HIGHER:
-            continue
-        told = [f"{name}: {text}" for text in mean_text(experiments, name)]
-        pairs = [[complete(each, one) for one in (name, name + STEPS)] for each in clean(experiments)]
-        ends = [(one.difference.mean, other.difference.mean) for one, other in pairs if one and other]
-        both = [(usual, control, control - usual) for usual, control in ends]
-        means = [mean_cell(Difference.of(values)) for values in zip(*both, strict=True)]
-        if all(means) and means:
-            where = f"on the {len(both)} with {EQUAL_STEPS}"
-            told.append("{}: {} with all steps, {} with equal ones, so {}".format(where, *means))
-        lines.append("; ".join(told))
-    return "\n  - ".join(["**Yes**" if lines else f"**{NOT_SHOWN}**", *lines])
-
-
-def _shown(methods: Sequence[str], experiments: Sequence[Findings], verdict: Verdict) -> tuple[list[str], list[str]]:
-    """The experiments in which one of these methods has this verdict over all budgets, or only at those named."""
-    whole, partly = list[str](), list[str]()
-    for each in experiments:
-        places = [where_shown(each, method, verdict) for method in methods]
-        whole += [each.title] if "" in places else []
-        partly += [] if "" in places else [each.title + at for at in places if at]
-    return whole, partly
-
-
-def _judged(methods: Sequence[str], experiments: Sequence[Findings]) -> int:
-    """How many experiments have all runs of one of these methods."""
-    given = [{name for name, each in overall(own).items() if each.verdict.is_given} for own in experiments]
-    return sum(not names.isdisjoint(methods) for names in given)
-
-
-def _evidence(method: str, experiments: Sequence[Findings]) -> str:
-    """In which experiments a method is lower or higher than FedEAS, and its mean; empty if nothing can be said yet."""
-    judged, parts = _judged([method], experiments), list[str]()
-    for verdict in (Verdict.LOWER, Verdict.HIGHER):
-        whole, partly = _shown([method], experiments, verdict)
-        if whole:
-            named = f", on {listed(whole)}" if len(whole) <= FEW else ""
-            parts.append(f"{verdict} than FedEAS in {len(whole)} of {judged} experiments{named}")
-        elif partly:
-            parts.append(f"{verdict} than FedEAS in no experiment on the mean over budgets")
-        if partly:
-            parts.append(f"at single budgets {'also ' * bool(whole)}{verdict} on {listed(partly)}")
-    if not parts and judged:
-        parts = [f"no difference to FedEAS is shown in {judged} experiments"]
-    parts = [*mean_text(experiments, method), *parts]
-    return f"{method}: {'; '.join(parts)}" if parts else ""
-
-
-def mean_text(experiments: Sequence[Findings], method: str) -> list[str]:
-    """The mean over experiments with its interval, if it has one."""
-    found = mean_of_experiments(experiments, method)
-    if found is None or found.interval is None:
-        return []
-    return [f"{signed(found.mean, 2)} points ({found.range_text(2)}) over {found.seeds} clean experiments"]
-
-
-def where_shown(found: Findings, method: str, verdict: Verdict) -> str | None:
-    """Nothing to add if a method has this verdict over all budgets, else the budgets at which it has; None if none."""
+def shows(found: Findings, method: str, verdict: Verdict) -> bool:
+    """Whether a method has this verdict over all budgets or at one."""
     whole = overall(found).get(method)
-    if whole is not None and whole.verdict is verdict:
-        return ""
-    budgets = [each.budget for each in comparisons_of(found, method) if each.verdict is verdict]
-    return f" at {listed(budgets)}" if budgets else None
+    at_one = any(each.verdict is verdict for each in comparisons_of(found, method))
+    return at_one or (whole is not None and whole.verdict is verdict)
 
 
 def gains_of(experiments: Sequence[Findings], method: str) -> list[float]:
@@ -198,26 +129,39 @@ def complete(found: Findings, method: str) -> Overall | None:
     return whole if whole and whole.verdict.is_given and whole.budgets >= found.budgets else None
 
 
+ANSWER_HEADS = ("question", "instead of FedEAS", "mean over experiments (95 %)", "over datasets (95 %)", "verdicts")
+
+
 def answers_markdown(experiments: Sequence[Findings]) -> str:
-    """The answers, and what they rest on: each method's means, and its differences by dataset and experiment."""
+    """The answers with each method's means and verdicts, and its differences by dataset and experiment."""
     begun = [each for each in experiments if each.compared]
     if not begun:
         return NOTHING
-    lines = [f"- Does another use of at most as many images gain a point or more over FedEAS? {goal(begun)}"]
-    lines += [f"- {question.asks} {answer(question, begun)}" for question in QUESTIONS]
-    means = [["instead of FedEAS", "experiments", "mean over experiments (95 %)", "over datasets (95 %)"]]
-    for name in METHODS:
-        gains = [len(gains_of(own, name)) for own in by_dataset(begun).values()]
-        cells = [mean_cell(of(begun, name)) for of in (mean_of_experiments, mean_of_datasets)]
-        means += [[name, f"{sum(gains)} on {sum(map(bool, gains))} datasets", *cells]] if any(cells) else []
-    tables = {"**Experiments with the clean protocol**": means}
+    means = {name: mean_of_experiments(begun, name) for name in USES if not name.endswith(STEPS)}
+    gaining = [name for name, mean in means.items() if mean and mean.mean >= GOAL and mean.verdict is Verdict.HIGHER]
+    said = f"**Yes**: {listed(gaining)}." if gaining else f"**{NOT_SHOWN}**."
+    rows = list[list[str]]()
+    for question in QUESTIONS:
+        begins = f"{question.asks} **{answer(question, begun)}**"
+        for name in question.methods:
+            judged = [whole.verdict for each in begun if (whole := overall(each).get(name)) and whole.verdict.is_given]
+            cells = [mean_cell(of(begun, name)) for of in (mean_of_experiments, mean_of_datasets)]
+            counts = list[str]()
+            for verdict in (Verdict.LOWER, Verdict.HIGHER):
+                clear, shown = judged.count(verdict), sum(shows(each, name, verdict) for each in begun)
+                single = f" (and at single budgets in {shown - clear})" * (shown > clear)
+                counts += [f"{verdict} in {clear}{single}"] if shown else []
+            rows.append([begins, name, *cells, f"{listed(counts) or 'neither'}, of {len(judged)}"])
+            begins = ""
+    tables = {"": [[*ANSWER_HEADS], *rows]}
     for name, own in by_dataset(begun).items():
         setups = dict.fromkeys(each.setup for each in own if each.setup)  # which the paper's tables may not share
-        tables[f"**{name}**" + (f" ({'; '.join(setups)})" if setups else "")] = _differences(own)
-    shown = [f"{title}\n\n{markdown_table(heads, rows)}" for title, (heads, *rows) in tables.items()]
-    about = "Each cell is the mean over all budgets, or over those that have been run. Answers count the experiments "
-    about += "that have all runs of a method."
-    return "\n\n".join(["\n".join(lines), *shown, f"{LEGEND} {about}"])
+        tables[f"**{name}**" + (f" ({'; '.join(setups)})" if setups else "") + "\n\n"] = _differences(own)
+    texts = [f"{title}{markdown_table(heads, rows)}" for title, (heads, *rows) in tables.items()]
+    about = "Each cell is the mean over all budgets, or over those that have been run. Means are over experiments with "
+    about += "the clean protocol, counts over those that have all runs of a method."
+    goal = f"Does another use of at most as many images gain a point or more over FedEAS? {said}"
+    return "\n\n".join([goal, *texts, f"{LEGEND} {about}"])
 
 
 def _differences(experiments: Sequence[Findings]) -> list[list[str]]:
@@ -327,9 +271,6 @@ def contrasts_markdown(experiments: Sequence[Findings]) -> str:
     return "\n\n".join(tables or [NOTHING])
 
 
-NEED_COUNTS = ("pool", "greedy", "kl")  # the policies for which clients must reveal their label counts
-
-
 class Shown(NamedTuple):
     """A policy to recommend, and the evidence: it is shown to be higher than FedEAS somewhere, and lower nowhere."""
 
@@ -357,14 +298,8 @@ class Advice(NamedTuple):
     @property
     def clauses(self) -> list[str]:
         """The advice, clause by clause."""
-        names = [re.split(r"[ (]", each.policy)[0] for each in (self.server, self.clients)]
         told = [f"if a server makes the images, {self.server.text}", f"if clients make their own, {self.clients.text}"]
-        told += [f"with fedeas, {self.loss.text}"] if self.loss.higher else []
-        if names[0] == "pool":
-            told.append("clients of a pool have more images than those of fedeas, and so train for more steps")
-        if telling := listed([name for name in names if name in NEED_COUNTS]):
-            told.append(f"for {telling} the server needs the label counts of all clients, for fedeas it does not")
-        return told
+        return told + [f"with fedeas, {self.loss.text}"] * bool(self.loss.higher)
 
 
 def advice_of(experiments: Sequence[Findings]) -> Advice:
@@ -385,13 +320,15 @@ def _case_for(experiments: Sequence[Findings], policy: str, method: str) -> Show
     """Where a policy's method is higher than FedEAS; FedEAS itself if it is lower, be it at one budget."""
     judged = [(each.dataset, whole.verdict) for each in experiments if (whole := complete(each, method))]
     higher = [dataset for dataset, verdict in judged if verdict is Verdict.HIGHER]
-    if not higher or any(where_shown(each, method, Verdict.LOWER) is not None for each in experiments):
+    if not higher or any(shows(each, method, Verdict.LOWER) for each in experiments):
         return Shown()
-    gained = [*mean_text(experiments, method)]
-    for end, size in ((0, "smallest"), (-1, "largest")):
-        if text := mean_cell(at_end(experiments, method, end)):
-            gained.append(f"{text} at the {size} budgets")
-    return Shown(policy, tuple(dict.fromkeys(higher)), len(higher), len(judged), ", ".join(gained))
+    means = {
+        f"over {len(gains_of(experiments, method))} clean experiments": mean_of_experiments(experiments, method),
+        "at the smallest budgets": at_end(experiments, method, 0),
+        "at the largest budgets": at_end(experiments, method, -1),
+    }
+    gained = ", ".join(f"{cell} {where}" for where, mean in means.items() if (cell := mean_cell(mean)))
+    return Shown(policy, tuple(dict.fromkeys(higher)), len(higher), len(judged), gained)
 
 
 def advice_markdown(experiments: Sequence[Findings]) -> str:

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
+from typing import TypeVar
 
 from fedeas import FedEAS
 from fedeas.config import RunConfig
@@ -14,6 +15,7 @@ from reproduction.methods import (
     FEDAVG,
     FEDEAS,
     FULL_BALANCE,
+    GENERATORS,
     METHODS,
     POLICIES,
     UNIFORM,
@@ -22,7 +24,8 @@ from reproduction.methods import (
 )
 from reproduction.published import EXAMPLE, Setting, published, setting
 from reproduction.results import Measure
-from reproduction.studies import HEADLINE, MAIN, Study
+from reproduction.studies import ANOTHER_START, HEADLINE, IMAGENET, MAIN, Study
+from reproduction.studies import study as study_of
 from reproduction.tables import NOT_REACHED, Cell, Rows, Sheet, generated, imbalance_removed, minus, placed
 
 
@@ -41,22 +44,49 @@ class Artefact:
 
     def configs(self, study: Study) -> list[RunConfig]:
         """The runs that the artefact needs, each once, with seed 0."""
-        needed = [config for sheet in self.sheets(study) for cell in sheet.cells for config in cell.configs]
+        sheets = [sheet for sheet in self.sheets(study) if not sheet.is_complete]
+        needed = [config for sheet in sheets for cell in sheet.cells for config in cell.configs]
         return list({config.fingerprint: config for config in needed}.values())
 
 
-def accuracy_sheet(study: Study) -> Sheet:
-    """Table 1."""
+ARTEFACTS = list[Artefact]()
+Make = TypeVar("Make", bound=Callable[[Study], Sheet | list[Sheet]])
+
+
+def artefact(name: str, title: str) -> Callable[[Make], Make]:
+    """Decorate the function that makes the tables of an artefact."""
+
+    def kept(make: Make) -> Make:
+        ARTEFACTS.append(Artefact(name, title, make))
+        return make
+
+    return kept
+
+
+@artefact("table1", "main accuracy table, and that of another start")
+def accuracy_sheets(study: Study) -> list[Sheet]:
+    """Table 1, and beside runs from ImageNet those that started from the other CIFAR dataset, of which none is made."""
     note = "Full-Balance is not ranked: it generates many times more images "
     note += "(`python -m reproduction counts` shows how many)."
-    return _by_setting(study, f"Accuracy, %: mean of {study.window}", measures.accuracy, "accuracy", note=note)
+    title = f"Accuracy, %: mean of {study.window}"
+    sheets = [_by_setting(study, title, measures.accuracy, "accuracy", note=note)]
+    if study.start == IMAGENET:
+        other = study_of(study.profile.name, study.protocol, ANOTHER_START, study.precision, study.redraw)
+        about = f"These runs are kept to show how much the start matters. {note}"
+        kept = _by_setting(
+            other, f"Another start: {title[0].lower()}{title[1:]}", measures.accuracy, "accuracy", note=about
+        )
+        sheets.append(replace(kept, is_complete=True))
+    return sheets
 
 
+@artefact("peak", "peak accuracy table of the supplement")
 def peak_sheet(study: Study) -> Sheet:
     """The peak table of the supplement."""
     return _by_setting(study, "Peak accuracy, %: best of all rounds", measures.peak, "peak")
 
 
+@artefact("fig1", "demand of each client, and accuracy at equal budget")
 def allocation_sheet(study: Study) -> Sheet:
     """The numbers of Fig. 1(b), in both settings."""
     title = f"Accuracy of policies at equal budget, %: mean of {study.window}"
@@ -78,6 +108,8 @@ def _by_setting(
     return Sheet(study.named(title), columns, rows, ranked=columns, aside=(FULL_BALANCE.title,), note=note)
 
 
+@artefact("sweep", "beta sweep with efficiency, of the supplement")
+@artefact("fig5", "accuracy over budgets, and the choice of beta")
 def sweep_sheet(study: Study) -> Sheet:
     """The beta table of the supplement."""
     where, sweep = setting(EXAMPLE), published().beta_sweep
@@ -106,6 +138,7 @@ def sweep_sheet(study: Study) -> Sheet:
     return Sheet(study.heading("Budget sweep", where), columns, rows, note=note)
 
 
+@artefact("table2", "ablation of the budget's factors")
 def ablation_sheet(study: Study) -> Sheet:
     """Table 2, at the betas that give the printed totals."""
     where, printed = setting(EXAMPLE), published().ablation
@@ -117,6 +150,7 @@ def ablation_sheet(study: Study) -> Sheet:
     return Sheet(study.heading("Budget factors", where), ("samples", study.level), rows, note=note)
 
 
+@artefact("gamma", "dissimilarity of updates, supplement A")
 def gamma_sheet(study: Study) -> Sheet:
     """The table of supplement A."""
     where, printed = setting(EXAMPLE), published().gamma_hat
@@ -132,6 +166,7 @@ def gamma_sheet(study: Study) -> Sheet:
     return Sheet(title, ("median", "less than FedAvg, %"), rows, note=note)
 
 
+@artefact("fig4", "convergence, with rounds to 70 %")
 def convergence_sheet(study: Study) -> Sheet:
     """The numbers of Fig. 4."""
     printed = published().convergence
@@ -145,12 +180,13 @@ def convergence_sheet(study: Study) -> Sheet:
     return Sheet(title, tuple(map(study.title, wheres)), rows, note=note)
 
 
+@artefact("generators", "SD-Turbo instead of the DDPM")
 def generator_sheet(study: Study) -> Sheet:
     """The section on another generator."""
     where, printed, profile = setting(EXAMPLE), published().generator_change, study.profile
     rows = Rows()
-    names = ((profile.generator, "{generator}", "ddpm"), (profile.other_generator, "{other}", "sd-turbo"))
-    for title, source, name in names:
+    titles = profile.generator, profile.other_generator
+    for title, (name, source) in zip(titles, GENERATORS.items(), strict=True):
         runs = [study.config(where, replace(method, generator=source)) for method in (FEDEAS, UNIFORM)]
         cells = [Cell((run,), measures.peak) for run in runs]
         rows[title] = (*cells, Cell(tuple(runs), measures.peak_gain, study.printed(printed[name]), compares=True))
@@ -158,6 +194,7 @@ def generator_sheet(study: Study) -> Sheet:
     return Sheet(study.heading("Another generator", where), columns, rows)
 
 
+@artefact("combination", "FedEAS with SCAFFOLD")
 def combination_sheet(study: Study) -> Sheet:
     """FedEAS with SCAFFOLD."""
     printed = published().combination
@@ -173,6 +210,7 @@ def combination_sheet(study: Study) -> Sheet:
     return Sheet(study.heading("FedEAS with SCAFFOLD", where), columns, rows, ranked=columns, note=note)
 
 
+@artefact("wall-clock", "time of FedEAS and of Full-Balance")
 def wall_clock_sheet(study: Study) -> Sheet:
     """The time of FedEAS and of Full-Balance."""
     where, printed = setting(EXAMPLE), published().wall_clock
@@ -189,6 +227,7 @@ def wall_clock_sheet(study: Study) -> Sheet:
     return Sheet(study.heading("Generation and training", where), ("",), rows, note=note)
 
 
+@artefact("references", "Greedy and Optimal at FedEAS's budget, beyond the paper")
 def references_sheet(study: Study) -> Sheet:
     """Beyond the paper: does minimising the imbalance score give more accuracy?"""
     where, level = setting(HEADLINE), study.level
@@ -202,6 +241,7 @@ def references_sheet(study: Study) -> Sheet:
     return Sheet(title, columns, rows, ranked=(level, "final, %"), note=note, by_method=True)
 
 
+@artefact("measures", "peak, first round at 70 % and Gamma-hat of the same runs")
 def measures_sheet(study: Study) -> Sheet:
     """Other measures of the same runs."""
     where, rows = setting(HEADLINE), Rows()
@@ -213,6 +253,7 @@ def measures_sheet(study: Study) -> Sheet:
     return Sheet(study.heading("Other measures", where), columns, rows, note=note, by_method=True)
 
 
+@artefact("settings", "each column of the main table with differences and work")
 def setting_sheets(study: Study) -> list[Sheet]:
     """Each column of the main table as its own table, with differences, work and peaks."""
     level, aside = study.level, (FULL_BALANCE.title,)
@@ -247,6 +288,7 @@ def _peak(study: Study, where: Setting, method: Method) -> Cell:
     return _cell(study, where, method, measures.peak, published().printed(method.name, where, published().peak))
 
 
+@artefact("sources", "one shared pool, and real images, instead of the generator")
 def source_sheets(study: Study) -> list[Sheet]:
     """Beyond the paper: does the allocation limit accuracy, or the generator? Real images need the clean protocol."""
     return [*([real_images_sheet(study)] if study.protocol == "clean" else []), pool_sheet(study)]
@@ -303,29 +345,12 @@ def _cell(
     return Cell(own, measure, study.printed(number), decimals, with_final=measure is measures.accuracy)
 
 
-ARTEFACTS = [
-    Artefact("table1", "main accuracy table", accuracy_sheet),
-    Artefact("table2", "ablation of the budget's factors", ablation_sheet),
-    Artefact("peak", "peak accuracy table of the supplement", peak_sheet),
-    Artefact("sweep", "beta sweep with efficiency, of the supplement", sweep_sheet),
-    Artefact("gamma", "dissimilarity of updates, supplement A", gamma_sheet),
-    Artefact("fig1", "demand of each client, and accuracy at equal budget", allocation_sheet),
+ARTEFACTS += [  # what needs no runs
     Artefact("fig2", "concentration of imbalance, and imbalance removed"),
     Artefact("fig3", "overview of the budgets"),
-    Artefact("fig4", "convergence, with rounds to 70 %", convergence_sheet),
-    Artefact("fig5", "accuracy over budgets, and the choice of beta", sweep_sheet),
     Artefact("closed-form", "two-client case of supplement B"),
     Artefact("samples", "uncurated samples of the generator"),
-    Artefact("generators", "SD-Turbo instead of the DDPM", generator_sheet),
-    Artefact("combination", "FedEAS with SCAFFOLD", combination_sheet),
-    Artefact("wall-clock", "time of FedEAS and of Full-Balance", wall_clock_sheet),
-    Artefact("sources", "one shared pool, and real images, instead of the generator", source_sheets),
-    Artefact("settings", "each column of the main table with differences and work", setting_sheets),
-    Artefact("references", "Greedy and Optimal at FedEAS's budget, beyond the paper", references_sheet),
-    Artefact("measures", "peak, first round at 70 % and Gamma-hat of the same runs", measures_sheet),
 ]
-
-
 BEYOND = "policies, losses and shared pools with as many images as FedEAS"
 EXPERIMENTS = [  # of our own, which ``all`` leaves out
     Artefact("beyond", BEYOND, lambda study: [each for where in study.beyond for each in sheets_in(study, where)]),

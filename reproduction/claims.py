@@ -12,8 +12,10 @@ import fedeas
 from fedeas import Allocation, FedEAS, FullBalance, LabelCounts, Uniform, beta_for_total, select_beta
 from reproduction.methods import ABLATION
 from reproduction.published import Row, Setting, example_counts, published, recorded
+from reproduction.text import markdown_table
 
 Number = int | float
+FACTS = "Facts of CIFAR-10, K=20, alpha=0.1"
 QUICK_DRAWS = 100  # the paper's slowest partition takes most of a minute to draw, so it is drawn only on request
 
 
@@ -53,6 +55,14 @@ class Claim:
             return Status.DISAGREES
         return Status.EXACT if self.ours == self.paper else Status.ROUNDS
 
+    @property
+    def shown(self) -> str:
+        """Our number, with two digits more than the paper's if they differ."""
+        if float(self.ours).is_integer():
+            return f"{int(self.ours):,}"
+        digits = -int(self.paper.as_tuple().exponent) + 2
+        return f"{self.ours:,}" if self.ours == self.paper else f"{self.ours:,.{digits}f}"
+
 
 def count_claims(slow: bool = False) -> list[Claim]:
     """All claims, in the order of the paper; with `slow`, also redraw the partition that takes 10,826 draws."""
@@ -71,8 +81,8 @@ def count_claims(slow: bool = False) -> list[Claim]:
         claims += [Claim(group, each.spec, table, number, each.allocate(counts).total) for each, number in pairs]
     numbers = _numbers_of(counts)
     for fact in paper.fact:
-        group, why = "Facts of CIFAR-10, K=20, alpha=0.1", fact.get("disagrees", "")
-        claims.append(Claim(group, fact.says, fact.get("where", "-"), fact.value, numbers[fact.id], why))
+        why = fact.get("disagrees", "")
+        claims.append(Claim(FACTS, fact.says, fact.where, fact.value, numbers[fact.id], why))
     made = [policy.allocate(counts).total for policy in betas]
     efficiencies = [("full-balance", sweep.full_balance, sweep.full_balance_eta, FullBalance().allocate(counts).total)]
     for name in ("uniform", "fedeas"):
@@ -101,18 +111,15 @@ def count_claims(slow: bool = False) -> list[Claim]:
 
 def claims_markdown(claims: Iterable[Claim]) -> str:
     """Our numbers beside the paper's, a table for each group."""
-    lines = []
+    parts = list[str]()
     for (group, is_printed), members in groupby(claims, key=lambda claim: (claim.group, claim.is_printed)):
-        source = "paper" if is_printed else "recorded"
-        lines += [f"### {group}", "", f"| what | where | {source} | ours | |", "|---|---|---:|---:|---|"]
+        rows = list[list[str]]()
         for claim in members:
             verdict = f"{claim.status}: {claim.why}" if claim.why else str(claim.status)
-            digits = -int(claim.paper.as_tuple().exponent) + 2  # two more than the paper if the numbers differ
-            ours = f"{claim.ours:,}" if claim.ours == claim.paper else f"{claim.ours:,.{digits}f}"
-            ours = f"{int(claim.ours):,}" if float(claim.ours).is_integer() else ours
-            lines.append(f"| {claim.says} | {claim.where} | {claim.paper:,} | {ours} | {verdict} |")
-        lines.append("")
-    return "\n".join(lines)
+            rows.append([claim.says, claim.where, f"{claim.paper:,}", claim.shown, verdict])
+        heads = ("what", "where", "paper" if is_printed else "recorded", "ours", "")
+        parts.append(f"### {group}\n\n{markdown_table(heads, rows)}\n")
+    return "\n".join(parts)
 
 
 def _cells(row: Row) -> Iterator[tuple[Setting, Decimal]]:

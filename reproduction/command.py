@@ -10,7 +10,6 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 from rich.markdown import Markdown
-from rich.table import Table
 
 from fedeas import FedEASError, InputError
 from fedeas.config import RunConfig
@@ -20,21 +19,21 @@ from reproduction.claims import Status, claims_markdown, count_claims
 from reproduction.costs import economies_markdown, speeds
 from reproduction.federated import federated_markdown
 from reproduction.findings import all_findings, findings_markdown, findings_of
-from reproduction.ledger import View, headline, ledger_markdown
+from reproduction.reproduces import headline, reproduces_markdown
 from reproduction.reproduction import RESULTS, RUNS, STATEFUL, Places, Reproduction, made_folder
 from reproduction.results import Results
-from reproduction.studies import PROTOCOLS, Precision, Protocol, Study, study
+from reproduction.studies import Precision, Protocol, Study, beyond_study, study
 from reproduction.tables import markdown
-from reproduction.text import listed
+from reproduction.text import listed, markdown_table
 from reproduction.tried import tried_markdown
 
 PAGES: dict[str, tuple[str, Callable[[Results, Study], str]]] = {  # texts from finished runs
-    "summary": ("the main result in short: policies at equal budget", lambda runs, _: headline(View("clean", runs))),
+    "summary": ("the main result in short: policies at equal budget", lambda runs, _: headline(runs)),
     "own-generator": (
         "the main result with a generator that the clients train, in short",
         lambda runs, _: federated_markdown(runs),
     ),
-    "ledger": ("where our results agree with the paper, and where they do not", lambda runs, _: ledger_markdown(runs)),
+    "reproduces": ("which claims of the paper hold in our runs", lambda runs, _: reproduces_markdown(runs)),
     "findings": (
         "every method of beyond against FedEAS, under one profile and protocol",
         lambda runs, chosen: findings_markdown(*findings_of(chosen, runs)),
@@ -97,20 +96,23 @@ def command(
     if name == "counts":
         claims = count_claims(slow)
         _print(claims_markdown(claims), as_markdown)
-        found = [claim.status for claim in claims]
-        say(", ".join(f"{found.count(status)} {status}" for status in Status))
-        if Status.WRONG in found:
+        statuses = [claim.status for claim in claims]
+        say(", ".join(f"{statuses.count(status)} {status}" for status in Status))
+        if Status.WRONG in statuses:
             raise typer.Exit(1)
         return
     places = Places(runs, results, data_root, bank, keep_results)
-    chosen = study(profile, protocol, _found_start(start), precision, partitions)
+    begins = _found_start(start)
+    if begins is None and name in ("beyond", "findings"):
+        begins = beyond_study(profile, protocol).start
+    chosen = study(profile, protocol, begins, precision, partitions)
     if name in PAGES:
         _print_page(name, chosen, places.scan(), out, as_markdown)
         return
     done = Reproduction(chosen, places.scan(), artefacts(name), seeds, only or "*")
     done.check_pattern()
     if only_estimate:
-        output().print(estimate_table(done))
+        _print(estimates_markdown(done), as_markdown)
         return
     folder = out if only_show else made_folder(out or Path("reproduced"))
     if not only_show:
@@ -148,18 +150,13 @@ def _found_start(start: str | None) -> str | None:
 
 
 def _print_page(name: str, chosen: Study, found: Results, out: Path | None, as_markdown: bool) -> None:
-    """Print a text, and draw the figure that belongs to it if a folder is given."""
+    """Print a text; with a folder, also draw the figure of the answers."""
     _print(PAGES[name][1](found, chosen), as_markdown)
-    if name == "findings" and not any(each.compared for each in findings_of(chosen, found)):
-        for other in PROTOCOLS if not chosen.profile.held_out else PROTOCOLS[:1]:
-            if any(each.compared for each in findings_of(study(chosen.profile.name, other), found)):
-                say(f"under protocol {other} methods have been compared: add --protocol {other}")
-    if out is not None:
-        from reproduction.figures.runs import PAGE_FIGURES
+    if out is not None and name == "answers":
+        from reproduction.figures.runs import gains_figure
         from reproduction.figures.style import save_all
 
-        for figure, draw in [PAGE_FIGURES[name]] if name in PAGE_FIGURES else []:
-            save_all([(figure, draw(found))], made_folder(out))
+        save_all([("beyond-gains", gains_figure(all_findings(found)))], made_folder(out))
 
 
 def _print_tables(done: Reproduction, as_markdown: bool) -> None:
@@ -170,27 +167,25 @@ def _print_tables(done: Reproduction, as_markdown: bool) -> None:
         _print(markdown(table), as_markdown)
     if len(shown) < len(tables):
         print(f"Not run: {'; '.join(table.title for table in tables if table not in shown)}.\n")
-    if tables and not (as_markdown and done.study.is_the_papers):  # a page around them describes the paper's protocol
+    if tables:
         print(done.study.says)
 
 
-def estimate_table(done: Reproduction) -> Table:
+def estimates_markdown(done: Reproduction) -> str:
     """The cost of artefacts: their runs, and the images and minutes of the missing ones."""
-    table, costs = Table(title="Estimated cost", title_justify="left", caption_justify="left"), done.estimates()
-    for head in ("artefact", "runs", "left to do", "images to generate", "minutes"):
-        table.add_column(head, justify="left" if head == "artefact" else "right")
+    costs, rows = done.estimates(), list[list[str]]()
     for name, runs, left in costs:
         time = "not measured" if left.minutes is None else f"{left.minutes:,.0f}"
-        table.add_row(name, f"{runs:,}", f"{left.runs:,}", f"{left.images:,}", time)
-    unknown = "Where minutes were not measured, as on a CPU, the command says how long it will take when it starts."
-    notes = [done.study.says, *[unknown] * any(left.minutes is None for _, _, left in costs)]
-    notes.append("Images are counted as if the bank were empty.")
+        rows.append([name, f"{runs:,}", f"{left.runs:,}", f"{left.images:,}", time])
+    notes = [done.study.says, "Images are counted as if the bank were empty."]
+    if any(left.minutes is None for _, _, left in costs):
+        notes.append("Where minutes were not measured, as on a CPU, the command says its time when it starts.")
     if any(left.minutes for _, _, left in costs):
         notes.append(f"Minutes are for one {speeds()['machine']}, from speeds measured on it.")
     if untimed := sorted({name for _, _, left in costs for name in left.untimed}):
         notes.append(f"Without {listed(untimed)}, whose speed was not measured.")
-    table.caption = " ".join(notes)
-    return table
+    heads = ("artefact", "runs", "left to do", "images to generate", "minutes")
+    return f"{markdown_table(heads, rows)}\n\n{' '.join(notes)}\n"
 
 
 @contextmanager
@@ -200,18 +195,18 @@ def progress(config: RunConfig) -> Iterator[Callable[[dict[str, Any]], None]]:
         yield lambda record: status.update(f"{config.label}: {record['round']} of {config.rounds.total} rounds")
 
 
-def output() -> Console:
-    """The console for results. A pipe or a file has room for any table, unless COLUMNS sets its width."""
+def _print(text: str, as_markdown: bool) -> None:
+    """Print Markdown as it is, or rendered for a terminal, which has no line breaks in cells and no underlines.
+
+    A pipe or a file has room for any table, unless COLUMNS sets its width.
+    """
+    if as_markdown:
+        print(text)
+        return
     console = Console()
     if not console.is_terminal and "COLUMNS" not in os.environ:
         console.width = 1000
-    return console
-
-
-def _print(text: str, as_markdown: bool) -> None:
-    """Print Markdown as it is, or rendered for a terminal, which has no line breaks in cells and no underlines."""
-    rendered = Markdown(text.replace("<br>", "; ").replace("<u>", "*").replace("</u>", "*"))
-    print(text) if as_markdown else output().print(rendered)
+    console.print(Markdown(text.replace("<br>", "; ").replace("<u>", "*").replace("</u>", "*")))
 
 
 def say(line: str) -> None:

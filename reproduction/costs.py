@@ -16,9 +16,9 @@ from fedeas.runs import Difference
 from reproduction.beyond import WHOLE, comparisons_in
 from reproduction.findings import EXPERIMENTS
 from reproduction.methods import FEDEAS
-from reproduction.results import Results, accuracy, gain, steps
-from reproduction.studies import plan_of, study
-from reproduction.text import fixed, markdown_table, mean_cell
+from reproduction.results import Results, gain, steps
+from reproduction.studies import beyond_study, plan_of
+from reproduction.text import markdown_table, mean_cell
 
 TIMED, OF = "diffusion", "cifar10"  # the generator whose speed was measured, and the dataset of its images
 
@@ -94,45 +94,34 @@ def speeds() -> dict[str, Any]:
 
 
 IMAGE_BYTES = {"digits": 8 * 8, "fashion-mnist": 28 * 28}  # uncompressed, where it is not CIFAR's
-HEADS = ("beta", "method", "images made", "placed", "steps", "accuracy, %", "minus FedEAS (95 %)")
-HEADS_WITH_LESS = (
-    "experiment", "images made for FedEAS", "for the pool", "steps of the pool", "the pool minus FedEAS (95 %)"
+HEADS = (
+    "experiment", "made by FedEAS; by the pool", "placed by FedEAS; by the pool, with its steps", "minus FedEAS (95 %)",
+    "minus FedEAS at its largest budget (95 %)",
 )  # fmt: skip
 
 
 def economies_markdown(results: Results) -> str:
-    """FedEAS and the pool with the whole budget in the first setting of each clean experiment, budgets side by side."""
-    tables, less = list[str](), list[list[str]]()
-    for each in (study(profile, protocol) for profile, protocol in EXPERIMENTS if protocol == "clean"):
-        title, rows = each.title(each.beyond[0]), list[list[str]]()
+    """The pool with the whole budget beside FedEAS, in the first setting of each clean experiment."""
+    rows = list[list[str]]()
+    for each in (beyond_study(profile, protocol) for profile, protocol in EXPERIMENTS if protocol == "clean"):
         usual = [compared for compared in comparisons_in(each, each.beyond[0]) if not compared.equal_steps]
         most = usual[-1].runs[FEDEAS.title]
         for compared in usual:
-            base, pool = (compared.runs[title] for title in (FEDEAS.title, WHOLE))
-            gained, under = (
-                mean_cell(Difference.of([*results.known([pool, one], gain).values()])) for one in (base, most)
-            )
-            rows.append([f"{compared.beta:g}", FEDEAS.title, *_costs_and_worth(base, results), ""])
-            rows.append([f"{compared.beta:g}", WHOLE, *_costs_and_worth(pool, results), gained])
-            made = [f"{plan_of(run).distinct:,} at {at.name}" for run, at in ((most, usual[-1]), (pool, compared))]
-            work = [mean(values) for run in (pool, most) if (values := results.known([run], steps).values())]
-            times = f"{work[0] / work[1]:.1f} times" if len(work) == 2 else ""
-            less += [[title, *made, times, under]] if compared is not usual[-1] else []
-        tables.append(f"**{title}**\n\n{markdown_table(HEADS, rows)}")
+            own, pool = pair = [compared.runs[title] for title in (FEDEAS.title, WHOLE)]
+            made, placed = list[str](), list[str]()
+            for run in pair:
+                distinct, total, dataset = plan_of(run).distinct, plan_of(run).total, run.data.dataset
+                seconds = f" ({distinct / speeds()['generation']:,.0f} s)" if dataset == OF else ""
+                made.append(f"{distinct:,}{seconds}")
+                placed.append(f"{total:,} ({total * IMAGE_BYTES.get(dataset, 3 * 32 * 32) / 1e6:,.2f} MB)")
+            work = [mean(values) for run in pair if (values := results.known([run], steps).values())]
+            placed[1] += f", {work[1] / work[0]:.1f} times the steps" if len(work) == 2 else ""
+            gained = [mean_cell(Difference.of([*results.known([pool, one], gain).values()])) for one in (own, most)]
+            title = f"{each.title(each.beyond[0])}, {compared.name}"
+            rows.append([title, "; ".join(made), "; ".join(placed), *gained])
     about = (
         f"In brackets: the seconds that one {speeds()['machine']} takes to make the images, where that was measured, "
         "and the size of those that are placed, as uncompressed bytes. A server that makes the images sends these; a "
         "client that makes its own needs the generator instead. Steps are those of all clients in all rounds."
     )
-    with_less = markdown_table(HEADS_WITH_LESS, less)
-    return "\n\n".join([*tables, about, "**A pool of a smaller budget beside FedEAS at its largest**", with_less])
-
-
-def _costs_and_worth(run: RunConfig, results: Results) -> list[str]:
-    """Images made, with the seconds for them, and placed, with their size; training steps and accuracy of all seeds."""
-    made, placed, dataset = plan_of(run).distinct, plan_of(run).total, run.data.dataset
-    seconds = f" ({made / speeds()['generation']:,.0f} s)" if dataset == OF else ""
-    size = placed * IMAGE_BYTES.get(dataset, 3 * 32 * 32) / 1e6
-    work, level = (results.known([run], measure).values() for measure in (steps, accuracy))
-    worth = [f"{mean(work):,.0f}" if work else "", fixed(mean(level), 2) if level else ""]
-    return [f"{made:,}{seconds}", f"{placed:,} ({size:,.2f} MB)", *worth]
+    return f"{markdown_table(HEADS, rows)}\n\n{about}"

@@ -1,19 +1,17 @@
 """What the experiment beyond the paper shows: each method against FedEAS, with all comparisons in mind."""
 
-import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from statistics import mean
 from types import MappingProxyType
 from typing import NamedTuple
 
 from fedeas.runs import Difference, Verdict
 from reproduction.beyond import ASIDE, BALANCED_TITLE, EQUAL_STEPS, LARGEST, POOL, WHOLE, comparisons_in
-from reproduction.methods import FEDAVG, FEDEAS
+from reproduction.methods import FEDEAS
 from reproduction.published import Setting
-from reproduction.results import Results, gain, steps
-from reproduction.studies import Protocol, Study, study
-from reproduction.text import listed, markdown_table, signed
+from reproduction.results import Results, gain
+from reproduction.studies import Protocol, Study, beyond_study
+from reproduction.text import markdown_table, mean_cell, signed
 from reproduction.tried import ranked_in
 
 # Policies by the titles of their methods.
@@ -34,18 +32,12 @@ class Compared(NamedTuple):
     method: str
     difference: Difference
     verdict: Verdict  # among all planned comparisons
-    work: float  # training steps, relative to FedEAS's
     by_seed: Mapping[int, float] = MappingProxyType({})  # the differences behind the mean
 
     @property
     def is_control(self) -> bool:
         """Whether all methods take equally many steps."""
         return self.table.endswith(EQUAL_STEPS)
-
-    @property
-    def budget(self) -> str:
-        """The budget alone, as ``beta = 4``."""
-        return self.table.partition(",")[0]
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,15 +86,12 @@ def findings_in(chosen: Study, where: Setting, results: Results) -> Findings:
     planned = tuple((each.name, title) for each, title in pairs if title not in ASIDE)
     made = list[Compared]()
     for each, title in pairs:
-        runs = [each.runs[title], each.runs[FEDEAS.title]]
-        by_seed = results.known(runs, gain)
+        by_seed = results.known([each.runs[title], each.runs[FEDEAS.title]], gain)
         if (found := Difference.of(list(by_seed.values()))) is not None:
-            both = [results.values([run], steps).values() for run in runs]  # not a number if a seed did not record them
-            work, base = (mean(math.nan if value is None else value for value in values) for values in both)
             # A verdict needs all seeds: who looks earlier sees more by chance.
             enough = len(by_seed) >= profile.planned_seeds
             verdict = found.verdict_among(len(planned) + tried) if enough else Verdict.UNFINISHED
-            made.append(Compared(each.name, title, found, verdict, work / base, by_seed))
+            made.append(Compared(each.name, title, found, verdict, by_seed))
     real = "real held-out images instead of generated ones"
     images = real if profile.places_real_images else f"images of generator {config.generator}"
     return Findings(
@@ -120,20 +109,25 @@ def findings_of(chosen: Study, results: Results) -> list[Findings]:
 
 def all_findings(results: Results) -> list[Findings]:
     """The findings of every experiment, started or not."""
-    return [found for experiment in EXPERIMENTS for found in findings_of(study(*experiment), results)]
+    return [found for experiment in EXPERIMENTS for found in findings_of(beyond_study(*experiment), results)]
 
 
 def findings_markdown(*settings: Findings) -> str:
-    """For each setting a table of verdicts and what follows from them, in sentences."""
+    """For each setting a table of differences with their intervals and verdicts."""
     if not any(found.compared for found in settings):
         return NOTHING
     shown = list[str]()
     for found in settings:
         cells = {(each.method, each.table): marked(each.difference, each.verdict) for each in found.compared}
         tables = dict.fromkeys(each.table for each in found.compared)
-        rows = [[name, *(cells.get((name, table), "") for table in tables)] for name in _methods(found.compared)]
+        methods = dict.fromkeys(each.method for each in found.compared)
+        rows = [[name, *(cells.get((name, table), "") for table in tables)] for name in methods]
         table = markdown_table(["instead of FedEAS", *tables], rows)
-        text = "\n".join([table, "", *(f"- {line}" for line in conclusions(found))]) if found.compared else NOTHING
+        level = 100 - 5 / max(1, len(found.planned) + found.tried)
+        about = f"{len(found.compared)} of {len(found.planned)} planned comparisons with FedEAS were made, with "
+        about += f"{found.seeds} planned seeds. A verdict needs all seeds, and uses a {level:.2f} % interval, so that "
+        about += "all verdicts hold together with 95 % (Bonferroni)."
+        text = f"{table}\n\n{about}" if found.compared else NOTHING
         shown.append(f"### {found.clients}\n\n{text}" if len(settings) > 1 else text)
     return "\n\n".join([*shown, LEGEND])
 
@@ -147,73 +141,13 @@ LEGEND = (
 
 
 def marked(difference: Difference, verdict: Verdict) -> str:
-    """A difference, with a full triangle for its verdict among all comparisons, or an empty one for that alone.
+    """A difference with its interval, and a full triangle for its verdict among all comparisons, or an empty one alone.
 
     >>> marked(Difference(2.0, 0.5, 3), Verdict.UNDECIDED), marked(Difference(2.0, 0.1, 3), Verdict.HIGHER)
-    ('+2.00 △', '+2.00 ▲')
+    ('+2.00 (0.76 to 3.24) △', '+2.00 (1.75 to 2.25) ▲')
     """
     mark = f" ({difference.seeds} seeds)" if difference.seeds > 1 else " (one seed)"
     if verdict.is_given:
         alone = {Verdict.HIGHER: " △", Verdict.LOWER: " ▽"}.get(difference.verdict, "")
         mark = {Verdict.HIGHER: " ▲", Verdict.LOWER: " ▼"}.get(verdict, alone)
-    return signed(difference.mean, 2) + mark
-
-
-def conclusions(found: Findings) -> list[str]:
-    """What the comparisons show, clause by clause; each names only methods that have been compared."""
-    progress = f"{len(found.compared)} of {len(found.planned)} planned comparisons with FedEAS were made, with "
-    progress += f"{found.seeds} planned seeds." + " The experiment is not finished." * (not found.is_finished)
-    if not any(each.verdict.is_given for each in found.compared):
-        return [f"{progress} A verdict needs all seeds, and at least two: nothing is shown yet."]
-    level = 100 - 5 / (len(found.planned) + found.tried)
-    together = f"Verdicts use {level:.2f} % intervals, so that all of them hold together with 95 % (Bonferroni)."
-    return [f"{progress} {together}", *(_says(what, group) for what, group in clauses(found).items() if group)]
-
-
-def clauses(found: Findings) -> dict[str, list[Compared]]:
-    """All comparisons, by what the methods have in common."""
-    usual = [each for each in found.compared if not each.is_control]
-    without = [each for each in usual if each.method.startswith(FEDAVG.title)]
-    balanced = [each for each in usual if each not in without and each.method.endswith(BALANCED_TITLE)]
-    controls = [each._replace(table=each.budget) for each in found.compared if each.is_control]
-    return {
-        "Pools": [each for each in usual if each.method in POOLS],
-        "Other allocations of as many images": [each for each in usual if each.method in ALLOCATIONS],
-        "With balanced softmax beside the images": [each for each in balanced if each.method in BALANCED],
-        "With another use of the images and balanced softmax, two changes at once": [
-            each for each in balanced if each.method not in BALANCED
-        ],
-        "Without images": without,
-        "At equal steps for every client and round": controls,
-    }
-
-
-def _says(what: str, compared: Sequence[Compared]) -> str:
-    """The methods that are higher or lower than FedEAS, with all comparisons in mind or only taken alone."""
-    judged = [each for each in compared if each.verdict.is_given]
-    if not judged:
-        return f"{what}: none has all its seeds yet."
-    shown, alone = list[str](), list[str]()
-    for verdict in (Verdict.HIGHER, Verdict.LOWER):
-        together = [each for each in judged if each.verdict is verdict]
-        others = [each for each in judged if each.verdict is Verdict.UNDECIDED and each.difference.verdict is verdict]
-        shown += [f"{verdict.capitalize()}: {_places(together)}"] if together else []
-        alone += [f"{verdict}: {_places(others)}"] if others else []
-    shown = shown or ["No difference is shown with all comparisons in mind"]
-    shown += [f"Only taken alone, {'; '.join(alone)}"] if alone else []
-    return ". ".join([f"{what} ({'; '.join(_methods(judged))})", *shown]) + "."
-
-
-def _places(compared: Sequence[Compared]) -> str:
-    """Each method with its budgets and differences; a pool also with its steps, if they differ from FedEAS's."""
-    texts = dict[str, list[str]]()
-    for each in compared:
-        work = f"{each.work:.1f}"
-        more = f"; {work} times the steps" if each.method in POOLS and work != "1.0" else ""
-        size = f"{signed(each.difference.mean, 2)}; {each.difference.range_text(2)}{more}"
-        texts.setdefault(each.method, []).append(f"{each.table} ({size})")
-    return "; ".join(f"{name} at {listed(places)}" for name, places in texts.items())
-
-
-def _methods(compared: Iterable[Compared]) -> list[str]:
-    return list(dict.fromkeys(each.method for each in compared))
+    return (mean_cell(difference) or signed(difference.mean, 2)) + mark

@@ -9,6 +9,7 @@ from typing import Literal
 from fedeas import FedEAS
 
 NO_GENERATION = "no-generation"
+GENERATORS = {"ddpm": "{generator}", "sd-turbo": "{other}"}  # the profile's, and the one that it is compared with
 BUDGET = "{budget}"  # placeholder for the profile's FedEAS policy, whose total the other policies match
 
 
@@ -19,7 +20,7 @@ class Method:
     title: str
     algorithm: str = "fedavg"
     policy: str = NO_GENERATION
-    generator: str = "{generator}"  # stands for the profile's, ``{other}`` for the one that it is compared with
+    generator: str = "{generator}"  # one of `GENERATORS` or a spec
     held_out: bool = False  # whether a part of the training images goes to no client
     loss: str = ""  # replaces cross-entropy
     sampling: Literal["shuffled", "balanced"] = "shuffled"  # of batches by clients

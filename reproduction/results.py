@@ -78,6 +78,12 @@ def minutes(run: Record) -> float | None:
     return None if found else float(run["seconds"]["total"]) / 60
 
 
+def rounds_ratio(run: Record, base: Record) -> float | None:
+    """How many times as many rounds as another run until it first reaches the threshold."""
+    own, other = rounds_to_threshold(run), rounds_to_threshold(base)
+    return None if own is None or not other else own / other
+
+
 def time_ratio(run: Record, base: Record) -> float | None:
     """How many times longer than another run."""
     own, other = minutes(run), minutes(base)

@@ -29,16 +29,17 @@ class Start(NamedTuple):
     says: str
 
 
-SCRATCH, IMAGENET, _TRAINED = "scratch", "imagenet", "starting from weights trained on the other CIFAR dataset"
+SCRATCH, IMAGENET, ANOTHER_START = "scratch", "imagenet", "cifar100-imagenet-stem"
+_TRAINED = "starting from weights trained on the other CIFAR dataset"
 STARTS = {
     SCRATCH: Start("3x3", "", "3x3 stem, from scratch"),
     "cifar100": Start("3x3", "{other}-pretrained", f"3x3 stem, {_TRAINED}"),
-    "cifar100-imagenet-stem": Start("imagenet", "{other}-imagenet-stem", f"ImageNet's 7x7 stem, {_TRAINED}"),
+    ANOTHER_START: Start("imagenet", "{other}-imagenet-stem", f"ImageNet's 7x7 stem, {_TRAINED}"),
     IMAGENET: Start(
         "imagenet", IMAGENET, "ImageNet's 7x7 stem, starting from ImageNet (torchvision's, rebuilt in int8)"
     ),
 }
-"""The last two reach the paper's level; runs on CIFAR-100 start from CIFAR-10 weights in the same way."""
+"""Where the main table starts is last; runs on CIFAR-100 start from CIFAR-10 weights as those on CIFAR-10 do."""
 
 FEW_STEPS = "diffusion(solver=dpm-snr, steps=13)"
 """How images are drawn in runs from the ImageNet start: faster than by default, and judged better."""
@@ -99,7 +100,7 @@ FULL = Profile(
     "full",
     "The paper's training: 200 rounds of ten local epochs, ResNet-18, SGD with learning rate 0.001, batches of 64.",
     tuple(each.id for each in published().settings), {"epochs": 10}, 200, as_printed=True,
-    start="cifar100-imagenet-stem", beyond=(HEADLINE, "c10-k100-a0.05", "c10-k20-a0.1"),
+    start=IMAGENET, beyond=(HEADLINE, "c10-k100-a0.05", "c10-k20-a0.1"),
     equal_steps={HEADLINE: 134},
 )  # fmt: skip
 
@@ -164,9 +165,9 @@ class Study:
     With `redraw` each seed has its own partition, so that the spread over seeds includes the draw of clients.
     """
 
-    profile: Profile = FULL
+    profile: Profile
     protocol: Protocol = "paper"
-    start: str = FULL.start
+    start: str = SCRATCH
     precision: Precision | None = None
     redraw: bool = False
     _configs: dict[tuple[Setting, Method], RunConfig] = field(default_factory=dict, init=False, compare=False)
@@ -196,10 +197,13 @@ class Study:
 
     @property
     def says(self) -> str:
-        """A description of what is run."""
+        """A description of what is run, and what the spread over seeds covers."""
         how = f"Protocol {self.protocol}, {self.precision or self.profile.precision}"
         how += "" if self.profile.dataset else f", {STARTS[self.start].says}"
-        return f"{self.profile.says} {how}{', a partition of its own for each seed' * self.redraw}."
+        seeds = "All seeds share one partition, so deviations and intervals cover training alone."
+        if self.redraw:
+            seeds = "Each seed has a partition of its own, so deviations and intervals cover other clients, too."
+        return f"{self.profile.says} {how}. {seeds}"
 
     def title(self, where: Setting) -> str:
         """The title of a setting, as it is run in this study."""
@@ -209,10 +213,9 @@ class Study:
         return f"{self.profile.dataset}, K={self.profile.clients[where.clients]}, alpha={where.alpha}{images}"
 
     @property
-    def is_the_papers(self) -> bool:
-        """Whether the paper's numbers can be shown beside ours."""
-        usual = self.start == self.profile.start and not self.redraw
-        return self.profile.as_printed and self.protocol == "paper" and usual
+    def origin(self) -> str:
+        """Where training starts, in short."""
+        return "another start" if self.start == ANOTHER_START else f"start {self.start}"
 
     def heading(self, title: str, where: Setting) -> str:
         """The title of a table of one setting."""
@@ -222,12 +225,12 @@ class Study:
         """The title, with the differences between this study and the paper's protocol."""
         apart = [f"{self.profile.name} profile"] * (not self.profile.as_printed)
         apart += [f"{self.protocol} protocol"] * (self.protocol != "paper")
-        apart += [f"start {self.start}"] * (self.start != self.profile.start) + ["partitions redrawn"] * self.redraw
+        apart += [self.origin] * (self.start != self.profile.start) + ["partitions redrawn"] * self.redraw
         return f"{title} ({', '.join(apart)})" if apart else title
 
     def printed(self, number: Decimal | None) -> Decimal | None:
-        """The paper's number, if it can be shown beside ours; else None."""
-        return number if self.is_the_papers else None
+        """The paper's number, if this is its training; else None."""
+        return number if self.profile.as_printed else None
 
     def config(self, where: Setting, method: Method) -> RunConfig:
         """The run of this method in this setting, with seed 0; checking a config takes a while, so it is kept."""
@@ -297,9 +300,15 @@ def study(
     known = [SCRATCH] if chosen.dataset else list(STARTS)
     if start is not None and start not in known:
         raise InputError(f"profile {profile} has no start {start!r}; choose one of {', '.join(known)}")
+    start = start or chosen.start
     if start == IMAGENET:
         chosen = replace(chosen, generator=FEW_STEPS)
-    return Study(chosen, protocol, start or chosen.start, precision, redraw)
+    return Study(chosen, protocol, start, precision, redraw)
+
+
+def beyond_study(profile: str, protocol: Protocol) -> Study:
+    """The study in which a profile compares methods beyond the paper; no start but this one has their runs."""
+    return study(profile, protocol, ANOTHER_START if profile == FULL.name else None)
 
 
 def with_seeds(config: RunConfig, seeds: int) -> list[RunConfig]:

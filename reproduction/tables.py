@@ -1,7 +1,7 @@
 """Tables: their cells, filled from finished runs, and written as Markdown, CSV and LaTeX."""
 
 import csv
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from io import StringIO
@@ -10,7 +10,7 @@ from fedeas.config import RunConfig
 from fedeas.runs import Difference, Measured, ranks
 from reproduction.results import Measure, Results, final, gain
 from reproduction.studies import plan_of
-from reproduction.text import fixed, signed
+from reproduction.text import fixed, markdown_table, signed
 
 NOT_RUN, NOT_REACHED = "not run", "not reached"
 
@@ -43,6 +43,7 @@ class Sheet:
     aside: tuple[str, ...] = ()  # rows that are not ranked
     note: str = ""
     by_method: bool = False  # whether each row is one method; a column then shows its number of seeds
+    is_complete: bool = False  # whether no more runs are made for it
 
     @property
     def cells(self) -> Iterator[Cell]:
@@ -70,6 +71,11 @@ def minus(run: RunConfig, other: RunConfig) -> Cell | None:
     return None if run == other else Cell((run, other), gain, compares=True)
 
 
+def half_digit(printed: Decimal) -> float:
+    """How far the exact number may be from a printed one, which is rounded."""
+    return 0.5 * 10.0 ** int(printed.as_tuple().exponent)
+
+
 @dataclass
 class Entry:
     """A filled cell, and its parts as text."""
@@ -93,13 +99,21 @@ class Entry:
         self.printed = "" if paper is None else f"{paper:,}"
         apart = None if ours is None or paper is None else ours.mean - float(paper)
         self.difference = "" if apart is None else signed(apart, decimals)
+        self.place = ""  # of the paper's number: inside or outside the 95 % interval of our mean
+        level = None if ours is None else Difference(ours.mean, ours.spread, ours.seeds)
+        if level is not None and level.interval is not None and paper is not None:
+            (low, high), digit = level.interval, half_digit(paper)
+            is_inside = low - digit <= float(paper) <= high + digit
+            self.place = f"{'inside' if is_inside else 'outside'} {level.range_text(decimals)}"
 
-    def text(self, best: str, second: str, brackets: str, count: bool) -> str:
-        """Our number with its deviation and, in brackets, interval, verdict and, if wanted, number of seeds."""
-        number = {1: best, 2: second}.get(self.rank, "{}").format(self.number)
+    def text(self, count: bool) -> str:
+        """Our number, with its rank, deviation, interval, verdict and, if wanted, seeds; below it the paper's."""
+        number = {1: f"**{self.number}**", 2: f"<u>{self.number}</u>"}.get(self.rank, self.number)
         seeds = [f"n={self.ours.seeds}"] if count and self.ours and self.ours.seeds else []
         inside = ", ".join([*self.interval, *seeds])
-        return " ".join(filter(None, (number, self.deviation, inside and brackets.format(inside))))
+        ours = " ".join(filter(None, (number, self.deviation, inside and f"({inside})")))
+        paper = ", ".join(filter(None, (self.printed and f"paper {self.printed}", self.difference, self.place)))
+        return "<br>".join(filter(None, (ours, self.last, paper)))
 
 
 @dataclass(frozen=True)
@@ -131,14 +145,14 @@ class Filled:
         again = [entry for entry in missing[1:] if entry.paper is None]
         return tuple(None if any(entry is each for each in again) else entry for entry in row)
 
-    def written(self, write: Callable[[Entry, bool], str], empty: str = "") -> Iterator[list[str]]:
-        """Each row as text, with its seeds if it is one method; `write` is told whether an entry must show its own."""
+    def written(self) -> Iterator[list[str]]:
+        """Each row in Markdown, with its seeds if it is one method; a cell shows its own where they differ."""
         for name in self.rows:
             cells, usual = list[str](), self._seeds_of(name)
             for entry in self.shown(name):
                 differs = entry is not None and entry.ours is not None and entry.ours.seeds != usual
                 count = differs if self.by_method else len(self.seeds) > 1
-                cells.append(empty if entry is None else write(entry, count))
+                cells.append("" if entry is None else entry.text(count))
             yield [name, *[str(usual)] * self.by_method, *cells]
 
     def _seeds_of(self, name: str) -> int:
@@ -160,6 +174,8 @@ class Filled:
             said += "Differences are paired by seed, with 95 % intervals. "
         elif any(isinstance(entry.ours, Difference) and entry.ours.seeds == 1 for entry in self.entries):
             said += "With one seed differences have no interval. "
+        if any(entry.place for entry in self.entries):
+            said += "Inside or outside: whether the 95 % interval of our mean contains the paper's number. "
         return f"{said}{self.note}".strip()
 
 
@@ -191,15 +207,9 @@ def _entry(cell: Cell, results: Results) -> Entry:
 
 def markdown(*tables: Filled) -> str:
     """Tables in Markdown: our number (best bold, second underlined), final accuracy, the paper's, the difference."""
-
-    def cell(entry: Entry, count: bool) -> str:
-        paper = ", ".join(filter(None, (entry.printed and f"paper {entry.printed}", entry.difference)))
-        return "<br>".join(filter(None, (entry.text("**{}**", "<u>{}</u>", "({})", count), entry.last, paper)))
-
     lines = list[str]()
     for table in tables:
-        rows = [["", *table.heads], ["---", *["---:"] * len(table.heads)], *table.written(cell)]
-        lines += [f"### {table.title}", "", *(f"| {' | '.join(row)} |" for row in rows), ""]
+        lines += [f"### {table.title}", "", markdown_table(["", *table.heads], table.written(), "---:"), ""]
         lines += [table.remarks, ""] if table.remarks else []
     return "\n".join(lines)
 
@@ -221,26 +231,3 @@ def comma_separated(*tables: Filled) -> str:
                 status = entry.absent if ours is None else "" if ours.seeds else "from counts"
                 write([table.title, name, column, *own, *last, *ends, paper, apart, entry.rank or "", status])
     return text.getvalue()
-
-
-def latex(*tables: Filled) -> str:
-    """Tables in LaTeX, a ``tabular`` each, for booktabs: the best is bold, the second underlined.
-
-    The paper's number and the difference are in brackets, intervals in square brackets.
-    """
-    escapes = str.maketrans({"±": r"$\pm$", "−": "$-$"} | {letter: f"\\{letter}" for letter in "&%_#"})
-
-    def cell(entry: Entry, count: bool) -> str:
-        ours = entry.text(r"\textbf{{{}}}", r"\underline{{{}}}", "[{}]", count)
-        paper = ", ".join(filter(None, (entry.printed, entry.difference)))
-        return ", ".join(filter(None, (ours, entry.last))) + (f" ({paper})" if paper else "")
-
-    lines = list[str]()
-    for table in tables:
-        lines += [f"% {table.title}. {table.remarks}", rf"\begin{{tabular}}{{l{'r' * len(table.heads)}}}", r"\toprule"]
-        head, *rows = [
-            " & ".join(text.translate(escapes) for text in row) + r" \\"
-            for row in (["", *table.heads], *table.written(cell, "--"))
-        ]
-        lines += [head, r"\midrule", *rows, r"\bottomrule", r"\end{tabular}", ""]
-    return "\n".join(lines)

@@ -29,6 +29,7 @@ def listed(names: Sequence[str]) -> str:
     return " and ".join(filter(None, (", ".join(names[:-1]), *names[-1:])))
 
 
-def markdown_table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A table in Markdown."""
-    return "\n".join(f"| {' | '.join(row)} |" for row in (heads, ["---"] * len(heads), *rows))
+def markdown_table(heads: Sequence[str], rows: Iterable[Sequence[str]], rule: str = "---") -> str:
+    """A table in Markdown; `rule` below a head says how its column is aligned, the first column's to the left."""
+    rules = ["---", *[rule] * (len(heads) - 1)]
+    return "\n".join(f"| {' | '.join(row)} |" for row in (heads, rules, *rows))

@@ -2,21 +2,19 @@
 
 import csv
 import json
-from collections.abc import Mapping
 from functools import cache
 from itertools import groupby
 from operator import attrgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fedeas.config import RunConfig
-from fedeas.runs import Difference, Measured, read_runs
+from fedeas.runs import Difference, read_runs
 from reproduction.beyond import BALANCED_TITLE, comparisons_in
 from reproduction.methods import FEDEAS
 from reproduction.published import Setting, setting
-from reproduction.results import Measure, Results, accuracy, final, mean_of, steps
-from reproduction.studies import Protocol, Study, study
-from reproduction.text import fixed, markdown_table, mean_cell
+from reproduction.results import Results, accuracy, mean_of
+from reproduction.studies import Protocol, Study, beyond_study
+from reproduction.text import markdown_table, mean_cell
 
 SERVER = "server-training"  # the part that was among the planned comparisons; the others were side questions
 PARTS = {
@@ -65,16 +63,11 @@ def ranked_in(study: Study, where: Setting) -> int:
 
 KEPT = Path(__file__).with_name("results")
 HEADS = ("method", "experiment", "mean over budgets (95 %)", "at single budgets (95 %)")
-LEVELS = (
-    "method", "experiment", "beta", "seeds", "images placed", "imbalance removed, %", "accuracy, %",
-    "minus FedEAS (95 %)", "final, %", "steps",
-)  # fmt: skip
 ABOUT = (
     "Differences in points of accuracy, paired by seed. Intervals have seeds as units, and each is taken alone. "
     "The runs are in `reproduction/results/tried.parquet`, with the fingerprints and configs that they had; "
     "`reproduction/tried.csv` says what each was."
 )
-Budgets = dict[str, dict[int, dict[str, Any]]]  # summaries by beta and seed
 TRIALS = {"feedback": "tried-feedback.json", "target": "tried-long-tail.json"}  # benchmarks, without runs
 
 
@@ -95,51 +88,37 @@ def tried_markdown(results: Results) -> str:
 
 
 def _comparisons(part: str, runs: dict[str, dict[str, Any]], results: Results) -> str:
-    """The experiments with a part: differences to methods without it, then accuracy and work at each budget.
-
-    A loss is also compared with balanced softmax with the images of FedEAS.
-    """
+    """The experiments with a part: differences to methods without it, also to balanced softmax if it is a loss."""
     place = attrgetter("profile", "protocol", "setting", "arm")
     made = sorted((run for run in tried_runs() if run.part == part), key=place)
-    paired, levels, means = list[list[str]](), list[list[str]](), list[float]()
+    paired, means = list[list[str]](), list[float]()
     for (profile, in_words, name, arm), group in groupby(made, place):
         protocol: Protocol = "paper" if in_words == "paper" else "clean"
-        chosen, where = study(profile, protocol), setting(name)
-        experiment = f"{chosen.title(where)}, {protocol}"
+        chosen, where = beyond_study(profile, protocol), setting(name)
         compared = {f"{each.beta:g}": each.runs for each in comparisons_in(chosen, where) if not each.equal_steps}
-        made_at: Budgets = {}
+        made_at: dict[str, dict[int, float]] = {}  # accuracies by beta and seed
         for run in group:
             for beta in run.betas.split(";"):
-                made_at.setdefault(beta, {})[int(run.seed)] = runs[run.fingerprint]
+                made_at.setdefault(beta, {})[int(run.seed)] = accuracy(runs[run.fingerprint])
         without = arm.partition(", ")[0] if ", " in arm else FEDEAS.title
         is_loss = part.startswith("fed") and without == FEDEAS.title
         for other in [without, *[f"{without}, {BALANCED_TITLE}"] * is_loss]:
-            minus = _minus({beta: compared[beta][other] for beta in made_at}, made_at, results)
-            cells = [f"{mean_cell(Difference.of(list(by.values())))} at beta = {beta}" for beta, by in minus.items()]
-            single, mean = "; ".join(cells) if without == FEDEAS.title else "", mean_of(list(minus.values()))
-            paired.append([f"{arm}, instead of {other}", experiment, mean_cell(mean), single])
+            minus = dict[str, dict[int, float]]()  # points above the other method, of the seeds that both have
+            for beta, levels in made_at.items():
+                base = results.known([compared[beta][other]], accuracy)
+                minus[beta] = {seed: levels[seed] - level for seed, level in base.items()}
+            cells = [f"{mean_cell(Difference.of([*by.values()]))} at beta = {beta}" for beta, by in minus.items()]
+            mean = mean_of([*minus.values()])
+            experiment = f"{chosen.title(where)}, {protocol}"
+            paired.append(
+                [
+                    f"{arm}, instead of {other}",
+                    experiment,
+                    mean_cell(mean),
+                    "; ".join(cells) * (without == FEDEAS.title),
+                ]
+            )
             means += [mean.mean] if other == without and protocol == "clean" and mean else []
-        minus = _minus({beta: compared[beta][FEDEAS.title] for beta in made_at}, made_at, results)
-        for beta, by_seed in made_at.items():
-            found, apart = list(by_seed.values()), mean_cell(Difference.of(list(minus[beta].values())))
-            images = [f"{found[0]['total']:,}", fixed(100 * found[0]["imbalance_removed"], 1)]
-            worth = [_mean(found, accuracy, 2), apart, _mean(found, final, 2), _mean(found, steps, 0)]
-            levels.append([arm, experiment, beta, str(len(found)), *images, *worth])
     is_one = len(means) > 1 and len({run.arm for run in made}) == 1
     over = f"\n\nMean over {len(means)} clean experiments: {mean_cell(Difference.of(means))}." * is_one
-    return f"{markdown_table(HEADS, paired)}{over}\n\n{markdown_table(LEVELS, levels)}"
-
-
-def _minus(others: Mapping[str, RunConfig], made: Budgets, results: Results) -> dict[str, dict[int, float]]:
-    """Points of accuracy above another method, by budget and seed."""
-    found: dict[str, dict[int, float]] = {}
-    for beta, by_seed in made.items():
-        base = results.known([others[beta]], accuracy)
-        found[beta] = {seed: accuracy(by_seed[seed]) - level for seed, level in base.items()}
-    return found
-
-
-def _mean(found: list[dict[str, Any]], measure: Measure, decimals: int) -> str:
-    """Mean and deviation of a measure over seeds; empty if no run has it."""
-    mean = Measured.of([value for each in found if (value := measure(each)) is not None])
-    return "" if mean is None else mean.text(decimals)
+    return f"{markdown_table(HEADS, paired)}{over}"

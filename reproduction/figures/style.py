@@ -1,17 +1,15 @@
 """What all figures share: style, colours, looks of methods, places of names, and the note for missing runs."""
 
 import textwrap
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from functools import wraps
 from pathlib import Path
 from typing import Any, NamedTuple, ParamSpec
 
-import numpy as np
 from matplotlib import style
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import PercentFormatter
-from scipy.optimize import isotonic_regression
 
 from reproduction.tables import NOT_RUN
 
@@ -49,7 +47,6 @@ STYLE: dict[str, Any] = {
 P = ParamSpec("P")
 
 WIDTH = 7.5  # inches of a wide figure: at a width of 600 pixels, ten-point letters are eleven pixels high
-POINTS: dict[str, Any] = {"textcoords": "offset points", "fontsize": 10}
 HALO = {"facecolor": "white", "edgecolor": "none", "alpha": 0.85, "pad": 1.0}  # keeps text on lines legible
 DIAMOND: dict[str, Any] = {"marker": "D", "linestyle": "", "markerfacecolor": "white", "markeredgewidth": 1.6}
 
@@ -59,14 +56,6 @@ class Look(NamedTuple):
 
     colour: str
     dash: str = "solid"
-
-
-class End(NamedTuple):
-    """The name of a line that ends at this point."""
-
-    name: str
-    look: Look
-    point: tuple[float, float]
 
 
 def styled(draw: Callable[P, Figure]) -> Callable[P, Figure]:
@@ -131,21 +120,3 @@ def say_not_run(axes: Any, bare: bool = True) -> None:
     if bare:
         axes.tick_params(length=0, labelbottom=False, labelleft=False)
         axes.grid(False)
-
-
-def name_ends(axes: Any, ends: Sequence[End], width: float = 1.5) -> None:
-    """Write names right of the panel, connected to their points, as close in height as the other names allow."""
-    if not ends:
-        return
-    in_order = sorted(ends, key=lambda end: end.point[1])
-    low, high = axes.get_ylim()
-    line = 1.35 * POINTS["fontsize"] / (72 * axes.bbox.height / axes.figure.dpi)
-    # Each is at least a line above the one before: after subtracting one line per place, heights must not fall.
-    steps = min(line, 1 / max(len(ends) - 1, 1)) * np.arange(len(ends))
-    wanted = np.array([(end.point[1] - low) / (high - low) for end in in_order]) - steps
-    heights = np.clip(isotonic_regression(wanted).x, 0, 1 - steps[-1]) + steps
-    for end, height in zip(in_order, heights, strict=True):
-        tie: dict[str, Any] = {"arrowstyle": "-", "color": end.look.colour, "linestyle": end.look.dash}
-        tie |= {"linewidth": width, "relpos": (0, 0.5), "shrinkA": 1, "shrinkB": 1}
-        text: dict[str, Any] = {"va": "center", "fontsize": POINTS["fontsize"], "textcoords": "axes fraction"}
-        axes.annotate(end.name, end.point, (1.03, height), arrowprops=tie, annotation_clip=False, **text)

@@ -1,6 +1,5 @@
 """Answers follow from means over budgets, and only from those that seeds show."""
 
-import re
 from dataclasses import replace
 from statistics import mean
 
@@ -11,15 +10,12 @@ from recorded import RecordedRun
 
 from fedeas.runs.comparison import Difference, Verdict
 from reproduction.answers import (
-    FEW,
     MIXED,
     NOT_SHOWN,
     QUESTIONS,
     STEPS,
-    Question,
     answer,
     answers_markdown,
-    goal,
     mean_of,
     mean_of_datasets,
     mean_of_experiments,
@@ -29,7 +25,7 @@ from reproduction.findings import Compared, Findings, findings_in
 from reproduction.methods import FEDAVG, FEDEAS
 from reproduction.published import setting
 from reproduction.results import Results
-from reproduction.studies import study, with_seeds
+from reproduction.studies import beyond_study, with_seeds
 
 UNIFORM = next(question for question in QUESTIONS if question.methods == ("Uniform",))
 POOLED = next(question for question in QUESTIONS if question.methods[0].endswith(STEPS))
@@ -54,7 +50,7 @@ def test_only_seeds_that_all_budgets_have_count(budgets):
 def experiment(dataset, method="Uniform", table="beta = 4", level=1.0, seeds=5):
     values = {seed: level + 0.01 * seed for seed in range(seeds)}
     difference = Difference.of(list(values.values()))
-    compared = (Compared(table, method, difference, difference.verdict, 1.0, values),)
+    compared = (Compared(table, method, difference, difference.verdict, values),)
     return Findings(dataset, "clean", compared, ((table, method),), 5)
 
 
@@ -73,93 +69,50 @@ def test_an_answer_needs_an_experiment_that_shows_it_and_none_that_shows_the_opp
         ([lower, higher], MIXED),
         (open_ones, NOT_SHOWN),
     ):
-        assert answer(UNIFORM, experiments).startswith(f"**{short}")
-    assert "on one (clean)" in answer(UNIFORM, [lower, *open_ones])
-    assert "third" not in answer(UNIFORM, [lower, *open_ones])
+        assert answer(UNIFORM, experiments) == short
 
 
 def test_the_opposite_at_a_single_budget_makes_an_answer_depend():
     higher, both = experiment("one"), with_budget(experiment("other", level=5.0), "beta = 12", -5.04)
     assert overall(both)["Uniform"].verdict is Verdict.UNDECIDED
-    found = answer(UNIFORM, [higher, both])
-    assert found.startswith(f"**{MIXED}**")
-    assert "other (clean) at beta = 12" in found
+    assert answer(UNIFORM, [higher, both]) == MIXED
+    row = row_of("Uniform", [higher, both])
+    single = "(and at single budgets in 1)"
+    assert row["verdicts"] == f"lower in 0 {single} and higher in 1 {single}, of 2"
 
 
-def test_experiments_are_counted_and_a_few_of_them_and_single_budgets_are_named():
-    shown = [experiment(f"set-{number}", level=-1.0) for number in range(FEW + 1)]
-    few = answer(UNIFORM, [*shown[:FEW], experiment("open", level=-0.02)])
-    assert "set-0" in few
-    assert f"in {FEW} of {FEW + 1} experiments" in few
-    assert "set-0" not in answer(UNIFORM, shown)
+def test_experiments_that_have_all_runs_are_counted():
+    shown = [experiment(f"set-{number}", level=-1.0) for number in range(3)]
     more = [replace(experiment("other", level=-1.0), protocol="paper"), experiment("open", level=-0.02)]
-    more += [experiment("unfinished", level=-1.0, seeds=4)]
-    found = answer(UNIFORM, [*shown, *more])
-    assert f"in {FEW + 2} of {FEW + 3} experiments" in found
-    both = with_budget(experiment("other", level=5.0), "beta = 12", -5.04)
-    alone = answer(UNIFORM, [both])
-    assert not re.search(r"in \d of", alone)
-    assert "other (clean) at beta = 12" in alone
-    mixed = answer(UNIFORM, [*shown, both])
-    assert f"in {FEW + 1} of {FEW + 2} experiments" in mixed
-    assert "other (clean) at beta = 12" in mixed
+    unfinished = experiment("unfinished", level=0.02, seeds=1)
+    assert row_of("Uniform", [*shown, *more, unfinished])["verdicts"] == "lower in 4, of 5"
+    assert row_of("Uniform", more[1:])["verdicts"] == "neither, of 1"
 
 
-@pytest.mark.parametrize(("showing", "says"), [(3, ""), (2, ", in 2 of 4 experiments"), (1, ", in 1 of 4 experiments")])
-def test_a_short_answer_says_how_many_experiments_show_it_unless_most_do(showing, says):
-    shown = [experiment(f"shown-{number}", level=-1.0) for number in range(showing)]
-    undecided = [experiment(f"open-{number}", level=-0.02) for number in range(4 - showing)]
-    assert answer(UNIFORM, [*shown, *undecided]).startswith(
-        f"**{UNIFORM.if_lower}{says}{'; not shown in the others' * bool(says)}**"
-    )
+def row_of(method, experiments):
+    """The cells of a method in the first table, by their heads."""
+    lines = [line.split("|")[1:-1] for line in answers_markdown(experiments).split("\n\n")[1].splitlines()]
+    heads, _, *rows = [[cell.strip() for cell in line] for line in lines]
+    return next(each for row in rows if (each := dict(zip(heads, row, strict=True)))["instead of FedEAS"] == method)
 
 
-def test_an_experiment_counts_once_for_all_methods_of_a_question():
-    both = Question("?", ("Uniform", "KL"), "Yes", "No")
-    shown = experiment("one", level=-1.0)
-    (kl,) = experiment("one", "KL", level=-1.0).compared
-    shown = replace(shown, compared=(*shown.compared, kl), planned=(*shown.planned, (kl.table, kl.method)))
-    undecided = [experiment(name, method, level=-0.02) for name, method in (("two", "KL"), ("three", "Uniform"))]
-    assert answer(both, [shown, *undecided]).startswith("**Yes, in 1 of 3 experiments; not shown in the others**")
-
-
-def test_an_answer_gives_the_mean_over_experiments_with_its_interval_whatever_it_shows():
+def test_a_row_gives_the_means_over_clean_experiments_with_their_intervals():
     levels = [-1.0, -1.1, -1.2]
     shown = [experiment(f"set-{number}", level=level) for number, level in enumerate(levels)]
     found = mean_of_experiments(shown, "Uniform")
     assert found.verdict is Verdict.LOWER
-    said = answer(UNIFORM, [*shown, replace(experiment("leaks", level=-9.0), protocol="paper")])
-    assert "in 4 of 4 experiments" in said
-    assert f"−{-found.mean:.2f} points ({found.range_text(2)}) over 3 clean experiments" in said
-    outlier = experiment("other", level=9.0)
-    undecided = mean_of_experiments([*shown, outlier], "Uniform")
-    assert undecided.verdict is Verdict.UNDECIDED
-    assert f"{undecided.mean:+.2f} points ({undecided.range_text(2)})" in answer(UNIFORM, [*shown, outlier])
-    assert "points" not in answer(UNIFORM, shown[:1])  # one experiment has no interval
-    assert "points" in answer(UNIFORM, [experiment("one", level=-0.02), experiment("two", level=-0.03)])
+    row = row_of("Uniform", [*shown, replace(experiment("leaks", level=-9.0), protocol="paper")])
+    assert row["mean over experiments (95 %)"] == f"−{-found.mean:.2f} ({found.range_text(2)})"
+    assert row["over datasets (95 %)"] == row["mean over experiments (95 %)"]  # each dataset has one experiment
+    assert row_of("Uniform", shown[:1])["mean over experiments (95 %)"] == ""  # one experiment has no interval
 
 
 @pytest.mark.parametrize(
     ("levels", "reached"), [((1.4, 1.5, 1.6), True), ((0.7, 0.8, 0.9), False), ((-9.0, 1.0, 30.0), False)]
 )
 def test_the_goal_is_a_point_more_with_an_interval_above_zero(levels, reached):
-    found = goal([experiment(f"set-{number}", level=level) for number, level in enumerate(levels)])
-    assert ("Uniform" in found) == reached
-    assert found.startswith("**Yes**") == reached
-
-
-def test_what_equal_steps_leave_of_a_gain_is_told_for_the_experiments_that_have_both():
-    pool = POOLED.methods[0].removesuffix(STEPS)
-    both = []
-    for usual, equal in ((2.0, 1.0), (3.0, 1.5), (4.0, 3.5)):
-        found, control = experiment("one", pool, level=usual), experiment("one", pool, "beta = 4, equal steps", equal)
-        planned = (*found.planned, *control.planned)
-        both.append(replace(found, compared=(*found.compared, *control.compared), planned=planned))
-    alone = experiment("other", pool, level=4.0)
-    said = goal([*both, alone])
-    assert "on the 3 with equal steps: +3.02 (0.54 to 5.50) with all steps, +2.02 (−1.27 to 5.31)" in said
-    assert "so −1.00 (−2.24 to 0.24)" in said
-    assert "equal steps" not in goal([experiment("one", pool, level=2.0), alone])
+    found = answers_markdown([experiment(f"set-{number}", level=level) for number, level in enumerate(levels)])
+    assert found.partition("\n\n")[0].endswith("**Yes**: Uniform." if reached else f"**{NOT_SHOWN}**.")
 
 
 @given(st.lists(st.floats(-9, 9), min_size=2, max_size=6))
@@ -209,22 +162,8 @@ def test_a_mean_is_judged_when_all_its_budgets_have_all_their_seeds():
     assert overall(replace(found, planned=later))["Uniform"].verdict is Verdict.UNFINISHED
 
 
-def test_means_are_shown_with_their_experiments_once_there_are_two():
-    found = [experiment(name, level=level) for name, level in (("a", 1.0), ("b", 2.0), ("c", 3.0))]
-    assert not rows_of_means(found[:1])
-    assert [row[0] for row in rows_of_means(found[:2])] == ["Uniform"]
-    assert rows_of_means(found)[0][1:3] == ["3 on 3 datasets", "+2.02 (−0.46 to 4.50)"]
-
-
-def rows_of_means(experiments):
-    """The cells of the first table, without its head."""
-    _, _, table = answers_markdown(experiments).partition("**Experiments with the clean protocol**\n\n")
-    _, _, *rows = table.partition("\n\n")[0].splitlines()
-    return [[cell.strip() for cell in row.split("|")[1:-1]] for row in rows]
-
-
 def cifar_findings(place, methods):
-    results, chosen = Results([]), study("full", "clean")
+    results, chosen = Results([]), beyond_study("full", "clean")
     for config in (chosen.config(setting(place), method) for method in methods):
         for run in with_seeds(config, 1):
             results.add(RecordedRun.of(run, accuracy=0.5, final=0.5, steps=100, window=[181, 200]))
@@ -250,7 +189,7 @@ def test_an_experiment_is_shown_with_its_first_paired_comparison(place):
     ("profile", "model", "held_out"), [("cifar100", "small-cnn", True), ("full", "resnet18", False)]
 )
 def test_an_experiment_names_its_network_and_its_images(profile, model, held_out):
-    chosen = study(profile, "clean")
+    chosen = beyond_study(profile, "clean")
     setup = findings_in(chosen, chosen.beyond[0], Results([])).setup
     assert model in setup
     assert ("real" in setup) == held_out

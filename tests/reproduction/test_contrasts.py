@@ -18,7 +18,7 @@ levels = st.lists(st.floats(-9, 9), min_size=SEEDS, max_size=SEEDS)
 
 def compared(method, values, table="beta = 4"):
     difference = Difference.of(values)
-    return Compared(table, method, difference, difference.verdict, 1.0, dict(enumerate(values)))
+    return Compared(table, method, difference, difference.verdict, dict(enumerate(values)))
 
 
 def experiment(*made, **more):

@@ -16,7 +16,7 @@ from reproduction.costs import _trained, estimate, seconds_of_all, speeds, steps
 from reproduction.methods import FEDAVG, FEDEAS, FULL_BALANCE, METHODS, MISSING_ONLY
 from reproduction.published import setting
 from reproduction.results import Results
-from reproduction.studies import plan_of, study, with_seeds
+from reproduction.studies import ANOTHER_START, plan_of, study, with_seeds
 
 FULL, SLOW, HERE = study("full"), study("full", start="scratch"), setting("c10-k100-a0.1")  # SLOW has the 3x3 stem
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks" / "results"
@@ -132,7 +132,7 @@ def test_the_speeds_are_the_measured_ones():
     assert speeds()["training"]["fast"]["bf16"]["3x3"] == found  # where the fast engine is lanes
     runs = {row["run"]: row for row in json.loads((BENCHMARKS / "gpu-runs-imagenet-stem.json").read_text())["rows"]}
     small, large = runs["c10-k100-a0.1-fedavg, again"], runs["c10-k20-a0.1-fedavg"]
-    kept, clean = Results([RESULTS]), study("full", "clean")
+    kept, clean = Results([RESULTS]), study("full", "clean", ANOTHER_START)
     few, many = (_trained(FULL.config(where, FEDAVG)) for where in (HERE, setting("c10-k20-a0.1")))
     speed = round((many - few) / (large["whole command"] - small["whole command"]))
     rows = json.loads((BENCHMARKS / "gpu-rounds-imagenet-stem.json").read_text())["rows"]

@@ -17,7 +17,7 @@ from fedeas.runs.comparison import Difference, Measured, Verdict
 from reproduction.artefacts import (
     ARTEFACTS,
     ablation_sheet,
-    accuracy_sheet,
+    accuracy_sheets,
     convergence_sheet,
     gamma_sheet,
     measures_sheet,
@@ -32,7 +32,7 @@ from reproduction.published import EXAMPLE, published, setting
 from reproduction.reproduction import Places
 from reproduction.results import Results
 from reproduction.studies import study, with_seeds
-from reproduction.tables import comma_separated, fill, latex, markdown
+from reproduction.tables import comma_separated, fill, markdown
 
 FULL = study("full")
 HERE = setting(EXAMPLE)
@@ -49,6 +49,11 @@ def at_all_seeds(finished, values):
 
 def table(sheet, folder):
     return fill(sheet(FULL), Results([folder]))
+
+
+def accuracy_sheet(chosen):
+    """The main table alone, without that of another start."""
+    return accuracy_sheets(chosen)[0]
 
 
 def entries(filled):
@@ -206,7 +211,6 @@ def test_all_formats_show_the_final_accuracy_with_that_of_the_window(finished, t
     (entry,) = [entry for entry in entries(filled) if entry.ours]
     assert entry.final == Measured(pytest.approx(52), pytest.approx(2**0.5), 2)
     assert "final 52.00 ± 1.41" in markdown(filled)
-    assert r"final 52.00 $\pm$ 1.41" in latex(filled)
     (row,) = [row for row in csv.DictReader(StringIO(comma_separated(filled))) if row["ours"]]
     assert float(row["final"]) == pytest.approx(52)
 
@@ -234,7 +238,7 @@ def test_without_runs_no_cell_that_needs_one_has_a_number(tmp_path):
             trained = [entry for entry in entries(filled) if entry.ours is None or entry.ours.seeds]
             assert all(entry.number == "not run" and not entry.difference for entry in trained)
             assert trained
-            for render in (markdown, comma_separated, latex):
+            for render in (markdown, comma_separated):
                 assert render(filled)
 
 
@@ -260,7 +264,6 @@ def test_the_best_and_the_second_are_marked_among_ranked_rows_only(finished, tmp
     assert {name: rank for name, rank in marks.items() if rank} == {"FedEAS": 1, "Missing-only": 2}
     assert "**70.00** ± 1.20" in markdown(filled)
     assert "<u>60.00</u>" in markdown(filled)
-    assert r"\textbf{70.00} $\pm$ 1.20" in latex(filled)
 
 
 def test_methods_without_a_clear_difference_are_not_marked(finished, tmp_path):
@@ -289,7 +292,7 @@ def test_in_tables_by_method_a_column_has_the_seeds_and_pairs_with_fewer_say_so(
     at_all_seeds(finished, {FEDEAS: (0.7, 0.71), GREEDY: (0.7, 0.72, 0.73), MISSING_ONLY: (0.6,)})
     filled = table(references_sheet, tmp_path)
     assert filled.heads[0] == "n"
-    counted = {name: seeds for name, seeds, *_ in filled.written(lambda entry, count: "")}
+    counted = {name: seeds for name, seeds, *_ in filled.written()}
     assert {name: seeds for name, seeds in counted.items() if seeds != "0"} == {
         "FedEAS": "2",
         "Greedy": "3",
@@ -340,6 +343,35 @@ def test_runs_in_subfolders_are_found_but_not_those_beside_images(finished, tmp_
         run.path.rename(tmp_path / place / run.path.name)
     numbers = {name: row[ACCURACY].number for name, row in table(references_sheet, tmp_path).rows.items()}
     assert (numbers["FedEAS"], numbers["Missing-only"]) == ("50.00", "not run")
+
+
+def test_the_papers_number_is_inside_or_outside_the_interval_of_our_mean(finished, tmp_path):
+    printed = published().printed("fedeas", HERE)
+    for method, shift in ((FEDEAS, 0.1), (FEDAVG, 9.0)):
+        level = float(published().printed(method.name, HERE)) + shift
+        for config, step in zip(with_seeds(FULL.config(HERE, method), 3), (-0.2, 0.0, 0.2), strict=True):
+            finished(config, accuracy=(level + step) / 100)
+    finished(FULL.config(HERE, MISSING_ONLY))
+    filled = table(accuracy_sheet, tmp_path)
+    column = filled.columns.index(HERE.title)
+    places = {name: filled.rows[name][column].place for name in ("FedEAS", "FedAvg", "Missing-only", "Uniform")}
+    low, high = float(printed) + 0.1 - 0.496828, float(printed) + 0.1 + 0.496828  # t = 4.3027
+    assert places["FedEAS"] == f"inside {low:.2f} to {high:.2f}"
+    assert places["FedAvg"].startswith("outside ")
+    assert places["Missing-only"] == places["Uniform"] == ""  # one seed, and none
+    assert places["FedEAS"] in markdown(filled)
+
+
+def test_beside_the_main_table_stands_another_start_of_which_no_run_is_made(finished, tmp_path):
+    main, other = accuracy_sheets(FULL)
+    weights = [{run.model.weights for cell in sheet.cells for run in cell.configs} for sheet in (main, other)]
+    assert weights == [{"imagenet"}, {"cifar100-imagenet-stem", "cifar10-imagenet-stem"}]
+    (needed,) = ({run.model.weights for run in each.configs(FULL)} for each in ARTEFACTS if each.name == "table1")
+    assert needed == {"imagenet"}
+    finished(study("full", start="cifar100-imagenet-stem").config(HERE, FEDEAS), accuracy=0.7)
+    filled = [fill(sheet, Results([tmp_path])) for sheet in (main, other)]
+    assert [sum(entry.ours is not None for entry in entries(each)) for each in filled] == [0, 1]
+    assert len(accuracy_sheets(study("full", start="scratch"))) == 1
 
 
 def test_csv_has_every_cell_with_unrounded_numbers(finished, tmp_path):

@@ -16,7 +16,7 @@ from reproduction.answers import advice_markdown, answers_markdown, contrasts_ma
 from reproduction.artefacts import artefacts
 from reproduction.beyond import ASIDE, EVERYWHERE, LARGEST, comparisons_in
 from reproduction.costs import economies_markdown
-from reproduction.findings import clauses, conclusions, findings_in, findings_markdown, findings_of
+from reproduction.findings import findings_in, findings_markdown, findings_of
 from reproduction.results import Results
 from reproduction.studies import study, with_seeds
 
@@ -47,12 +47,6 @@ def test_on_fashion_mnist_generated_images_give_the_verdicts_of_real_ones(packed
     real, generated = (overall(each) for each in packed if each.dataset == "fashion-mnist" and each.clients in places)
     assert len(generated) == len(EVERYWHERE | {LARGEST}) - 1  # all but FedEAS itself
     assert {name: each.verdict for name, each in generated.items()} == {name: real[name].verdict for name in generated}
-
-
-def test_every_comparison_belongs_to_exactly_one_clause(packed):
-    for found in packed:
-        told = [each._replace(table="") for group in clauses(found).values() for each in group]
-        assert sorted(map(repr, told)) == sorted(repr(each._replace(table="")) for each in found.compared)
 
 
 def test_no_cell_is_cut_off_in_a_window_of_80_columns(packed, kept):
@@ -130,7 +124,6 @@ def test_one_seed_shows_nothing():
     found = smoke_findings(lambda config: 1)
     assert {each.verdict for each in found.compared} == {Verdict.ONE_SEED}
     assert findings_markdown(found).count("(one seed)") == len(found.compared)
-    assert len(conclusions(found)) == 1
 
 
 def test_a_verdict_does_not_depend_on_how_many_other_comparisons_have_been_made():
@@ -142,26 +135,6 @@ def test_a_verdict_does_not_depend_on_how_many_other_comparisons_have_been_made(
     assert all(each.verdict is each.difference.verdict_among(number) for each in whole.compared)
 
 
-def test_conclusions_name_only_methods_that_were_compared():
-    found = smoke_findings(lambda config: 3)
-    some = ("FedAvg", "Uniform", "FedEAS, balanced softmax")
-    kept = [each for each in found.compared if each.method in some and not each.is_control]
-    text = " ".join(conclusions(replace(found, compared=tuple(kept))))
-    assert all(name in text for name in some)
-    assert not [name for name in ("KL", "Greedy", "Pool", "sampling", "FedAvg, ", "equal steps") if name in text]
-
-
-def test_a_difference_that_only_counts_taken_alone_is_said_to_be_one():
-    whole = smoke_findings(lambda config: 3)
-    (uniform,) = (each for each in whole.compared if each.method == "Uniform")
-    difference = Difference(-1.0, 0.3, 3)
-    weak = uniform._replace(difference=difference, verdict=difference.verdict_among(len(whole.planned)))
-    assert (difference.verdict, weak.verdict) == (Verdict.LOWER, Verdict.UNDECIDED)
-    (weakly,), (strongly,) = (conclusions(replace(whole, compared=(each,)))[1:] for each in (weak, uniform))
-    assert "alone, lower: Uniform" in weakly
-    assert "alone" not in strongly
-
-
 @pytest.mark.parametrize("seeds", [1, 2, 4])
 def test_without_all_its_seeds_a_comparison_shows_nothing(seeds):
     chosen = study("smoke", "clean")
@@ -169,7 +142,6 @@ def test_without_all_its_seeds_a_comparison_shows_nothing(seeds):
     (found,) = findings_of(planned, smoke_results(lambda config: seeds))
     assert {each.verdict for each in found.compared} == {Verdict.UNFINISHED}
     assert not set("▲▼△▽") & set(findings_markdown(found).partition("Differences")[0])
-    assert len(conclusions(found)) == 1
 
 
 def test_without_runs_nothing_is_claimed():

@@ -9,7 +9,7 @@ from fedeas.runs.comparison import Difference
 from reproduction.answers import Advice, Shown, advice_markdown, advice_of, mean_of_experiments
 from reproduction.findings import Compared, Findings
 from reproduction.methods import FEDEAS
-from reproduction.text import signed
+from reproduction.text import mean_cell
 
 BETAS = 2
 HIGHER, LOWER, OPEN = (1.0, 1.0), (-1.0, -1.0), (0.0, 0.0)
@@ -19,7 +19,7 @@ KL = Advice(clients=Shown("kl", ("digits",), 1, 1))
 def compared(method, level, place, seeds):
     values = {seed: level + 0.01 * (seed - 2) for seed in range(seeds)}
     difference = Difference.of(list(values.values()))
-    return Compared(f"beta = {place}", method, difference, difference.verdict, 1.0, values)
+    return Compared(f"beta = {place}", method, difference, difference.verdict, values)
 
 
 def findings(dataset="digits", seeds=5, **levels):
@@ -60,9 +60,8 @@ def test_advice_counts_the_experiments_that_show_it_among_all_that_are_judged():
     ):
         found = advice_of([first, *others])
         mean = mean_of_experiments([first, *others], "KL")
-        gained = f"{signed(mean.mean, 2)} points ({mean.range_text(2)})" if mean.interval else ""
-        assert found.clients.gained.startswith(gained)
-        assert bool(found.clients.gained) == bool(gained)
+        assert found.clients.gained.startswith(mean_cell(mean))
+        assert bool(found.clients.gained) == bool(mean_cell(mean))
         assert found == Advice(clients=expected._replace(gained=found.clients.gained))
         assert all(dataset in "; ".join(found.clauses) for dataset in expected.datasets)
         assert f"{expected.higher} of {expected.judged} experiments" in "".join(found.clauses)

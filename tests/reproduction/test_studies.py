@@ -12,7 +12,18 @@ from fedeas.config import load_config
 from reproduction.artefacts import ARTEFACTS, artefacts
 from reproduction.methods import FEDEAS, METHODS
 from reproduction.published import published, setting
-from reproduction.studies import OTHER, PROFILES, PROTOCOLS, STARTS, Study, plan_of, study, with_seeds
+from reproduction.studies import (
+    ANOTHER_START,
+    FEW_STEPS,
+    OTHER,
+    PROFILES,
+    PROTOCOLS,
+    STARTS,
+    Study,
+    plan_of,
+    study,
+    with_seeds,
+)
 
 CONFIGS = Path(fedeas.__file__).parent / "config" / "packaged" / "paper"
 
@@ -26,7 +37,9 @@ def test_the_full_study_runs_what_the_shipped_configs_say(where, name):
     said = [f"policy={policy}", f"algorithm={method.algorithm}", f"partition.alpha={place.alpha}"]
     weights = f"model.weights={OTHER[place.dataset]}-imagenet-stem"
     expected = load_config(file, [*said, "engine.precision=bf16", weights])
-    assert study("full").config(place, method).fingerprint == expected.fingerprint
+    assert study("full", start=ANOTHER_START).config(place, method).fingerprint == expected.fingerprint
+    main = load_config(file, [*said, "engine.precision=bf16", "model.weights=imagenet", f"generator={FEW_STEPS}"])
+    assert study("full").config(place, method).fingerprint == main.fingerprint
 
 
 STUDIES = [(name, protocol) for name in PROFILES for protocol in PROTOCOLS[: 1 if PROFILES[name].held_out else None]]
@@ -45,7 +58,7 @@ def test_every_artefact_has_valid_runs_each_once(profile, protocol):
             assert (config.data.dataset == "digits") == (profile in ("digits", "smoke"))
 
 
-def test_the_papers_numbers_are_shown_only_with_its_own_protocol():
+def test_the_papers_numbers_are_shown_only_with_its_own_training():
     beside = {
         (profile, protocol): any(
             cell.paper is not None
@@ -55,7 +68,7 @@ def test_the_papers_numbers_are_shown_only_with_its_own_protocol():
         )
         for profile, protocol in STUDIES
     }
-    assert [key for key, shown in beside.items() if shown] == [("full", "paper")]
+    assert [key for key, shown in beside.items() if shown] == [("full", "clean"), ("full", "paper")]
 
 
 def test_seeds_change_nothing_but_the_seed():
@@ -76,7 +89,7 @@ def test_every_start_is_another_run_with_its_own_stem():
         "cifar100-imagenet-stem": "imagenet",
         "imagenet": "imagenet",
     }
-    assert study("full").config(where, FEDEAS) == runs["cifar100-imagenet-stem"]
+    assert study("full").config(where, FEDEAS) == runs["imagenet"]
 
 
 def test_a_profile_with_a_split_of_its_own_has_the_clean_protocol_alone():
@@ -131,7 +144,7 @@ def test_real_and_generated_images_are_compared_with_the_same_images_held_out():
         "uniform",
         "uniform",
     ]
-    assert {run.generator for run in runs} == {"diffusion", "held-out"}
+    assert {run.generator for run in runs} == {FEW_STEPS, "held-out"}
     assert len({plan_of(run).counts.n.tobytes() for run in runs}) == 1
     assert {config.data.held_out for cell in pool.cells for config in cell.configs} == {0}
 
@@ -140,7 +153,7 @@ def test_a_pool_is_compared_with_the_runs_of_the_main_table():
     (pool,) = artefacts("sources")[0].sheets(study("full", "paper"))
     table = {config.fingerprint for config in artefacts("table1")[0].configs(study("full", "paper"))}
     runs = {config.fingerprint: config for cell in pool.cells for config in cell.configs}
-    assert {run.generator for name, run in runs.items() if name not in table} == {"shared(of=diffusion)"}
+    assert {run.generator for name, run in runs.items() if name not in table} == {f"shared(of={FEW_STEPS})"}
     assert len(runs.keys() & table) == 2
 
 

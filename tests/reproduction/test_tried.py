@@ -6,7 +6,7 @@ from fedeas.runs import read_runs
 from reproduction.findings import EXPERIMENTS, findings_of
 from reproduction.reproduction import RESULTS
 from reproduction.results import Results
-from reproduction.studies import study
+from reproduction.studies import beyond_study
 from reproduction.tried import PARTS, SERVER, tried_markdown, tried_runs
 
 
@@ -26,7 +26,7 @@ def test_the_page_says_of_every_part_what_it_brought():
 
 @pytest.mark.parametrize("experiment", EXPERIMENTS, ids=" ".join)
 def test_comparisons_with_removed_parts_still_widen_the_intervals(experiment):
-    chosen = study(*experiment)
+    chosen = beyond_study(*experiment)
     made = {(run.setting, run.betas) for run in tried_runs() if run[1:4] == (SERVER, *experiment)}
     for where, found in zip(chosen.beyond, findings_of(chosen, Results([])), strict=True):
         assert found.tried == sum(setting == where.id for setting, _ in made)
