@@ -29,8 +29,8 @@ from fedeas.core.errors import InputError, RunError
 from fedeas.generators.bank import Address, Bank
 from fedeas.generators.bank import bank as bank_module
 from fedeas.generators.bank import slots as module
-from fedeas.generators.bank.slots import shared
 from fedeas.generators.base import checked_address, image_index
+from fedeas.generators.slots import shared
 
 FINGERPRINT = hashlib.sha256(b"hashed").hexdigest()
 NAME = FINGERPRINT[:16]

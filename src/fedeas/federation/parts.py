@@ -18,7 +18,7 @@ from fedeas.core.spec import own_code_in
 from fedeas.data.client import ClientData, Normaliser
 from fedeas.data.dataset import Dataset
 from fedeas.federation.split import FederatedData, load_data, split_data
-from fedeas.generators.registry import content_digest, federated_in, parse_generator
+from fedeas.generators.kinds import content_digest, federated_in, parse_generator
 from fedeas.models.build import build_model, suited_to
 from fedeas.models.initial_weights import check_clean_start
 from fedeas.models.initial_weights import content as content_of_start

@@ -32,7 +32,7 @@ from fedeas.core.log import log
 from fedeas.core.records import Journal
 from fedeas.federation.gaussian_sums import GaussianSums
 from fedeas.flower.node_settings import Privacy, TellableError
-from fedeas.generators.class_sums import SumNoise
+from fedeas.generators.gaussian import SumNoise
 
 REMEDY = "move it away only together with the data: without it, earlier answers are forgotten"
 STATISTICS = ("running_mean", "running_var")

@@ -89,7 +89,8 @@ class Filtered(GeneratorWrapper[Generator]):
         images = self._images(raw)
         for address in raw:
             self._unused.pop(address, None)
-        self._forget_beyond(self.batch_size)
+        for address in list(self._unused)[: -self.batch_size]:  # the oldest; they can be drawn again
+            del self._unused[address]
         return images
 
     def _stream(self, label: int, number: int) -> _Stream:
@@ -104,7 +105,6 @@ class Filtered(GeneratorWrapper[Generator]):
         for label, number in requests:
             stream = self._stream(label, number)
             wanted[stream] = max(wanted.get(stream, 0), number_of(number) + 1)
-        room = len(requests) + 2 * self.batch_size
         while short := {stream: count for stream, count in wanted.items() if len(stream.agreed) < count}:
             streams: list[_Stream] = []  # of each raw image; those of a stream come in order, so that they are counted
             indices: list[IntArray] = []
@@ -119,7 +119,6 @@ class Filtered(GeneratorWrapper[Generator]):
             while start < len(streams):
                 stop = start + self.batch_size  # read each time: a generator that runs out of memory lowers it
                 self._judge(streams[start:stop], index[start:stop])
-                self._forget_beyond(room)
                 start = stop
 
     def _judge(self, streams: list[_Stream], index: IntArray) -> None:
@@ -149,11 +148,6 @@ class Filtered(GeneratorWrapper[Generator]):
             labels, index = np.array(gone, dtype=np.int64).T
             found |= zip(gone, self.generator.sample(labels, index), strict=True)
         return np.stack([found[address] for address in raw]) if raw else np.empty((0, *self.shape), dtype=np.uint8)
-
-    def _forget_beyond(self, room: int) -> None:
-        """Drop the oldest stored images beyond `room`; they can be drawn again."""
-        for address in list(self._unused)[: max(0, len(self._unused) - room)]:
-            del self._unused[address]
 
 
 def check_same_images(generator: Generator, classifier: Classifier) -> None:

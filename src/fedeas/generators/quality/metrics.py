@@ -183,15 +183,10 @@ def judge(
     )
 
 
-class _Given(nn.Module):
+class _Given(nn.Identity):
     """Passes on computed features where torchmetrics expects a network that extracts them."""
 
-    def __init__(self, num_features: int) -> None:
-        super().__init__()
-        self.num_features = num_features
-
-    def forward(self, features: Tensor) -> Tensor:
-        return features
+    num_features: int
 
 
 def classifier_frechet(real: Features, generated: Features) -> float:
@@ -203,7 +198,9 @@ def classifier_frechet(real: Features, generated: Features) -> float:
     """
     if min(len(real), len(generated)) < 2:
         raise InputError("a Frechet distance needs at least two images on both sides")
-    metric = FrechetInceptionDistance(feature=_Given(real.shape[1]))  # on the CPU: not every GPU build has eigvals
+    given = _Given()
+    given.num_features = real.shape[1]
+    metric = FrechetInceptionDistance(feature=given)  # on the CPU: not every GPU build has eigvals
     for features, is_real in ((real, True), (generated, False)):
         for rows in row_blocks(len(features), 1, BLOCK):
             metric.update(torch.from_numpy(features[rows].astype(np.float64)), real=is_real)

@@ -16,20 +16,22 @@ from fedeas.core.arrays import IntArray
 from fedeas.core.errors import InputError
 from fedeas.core.files import PathLike
 from fedeas.core.locks import locked
-from fedeas.generators.bank.addresses import Addresses, distinct, stretches
-from fedeas.generators.bank.slots import (
+from fedeas.generators.base import Generator, GeneratorWrapper, Images, checked_address
+from fedeas.generators.slots import (
     HEADER,
     HEX,
     NAME_LENGTH,
+    Addresses,
     Disk,
     Header,
     Verification,
+    distinct,
     gate,
     image_files,
     remedy,
     reported,
+    stretches,
 )
-from fedeas.generators.base import Generator, GeneratorWrapper, Images, checked_address
 
 MOST_LOCKS = 128  # open at a time; every system allows a process at least 256 open files
 

@@ -32,8 +32,7 @@ from fedeas.core.records import read_record, write_arrays, write_record
 from fedeas.data.sources import load_dataset
 from fedeas.generators.bank import Bank
 from fedeas.generators.base import Generator, Shape, checked_shape, described, number_of, plan_addresses
-from fedeas.generators.registry import AnyGenerator, generator_from, parse_generator
-from fedeas.generators.settings import GeneratorContext
+from fedeas.generators.kinds import AnyGenerator, GeneratorContext, generator_from, parse_generator
 from fedeas.planning.counts import Allocation
 
 MANIFEST, HEADER, WAITING = "manifest.csv", "generation.json", ".images"
@@ -264,10 +263,10 @@ def _as_npz(folder: Path, made: ClientImages, classes: Sequence[str]) -> list[st
 
 
 def _png(image: NDArray[np.uint8]) -> bytes:
-    from PIL import Image
+    from fedeas.generators.quality.grid import picture  # loads Pillow
 
     file = io.BytesIO()
-    Image.fromarray(image[0] if len(image) == 1 else image.transpose(1, 2, 0)).save(file, "PNG")
+    picture(image).save(file, "PNG")
     return file.getvalue()
 
 
