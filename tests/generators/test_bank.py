@@ -26,11 +26,11 @@ from waiting import LIMIT, wait_until
 
 from fedeas.cli.bank import bank as commands
 from fedeas.core.errors import InputError, RunError
-from fedeas.generators.bank import Address, Bank
-from fedeas.generators.bank import bank as bank_module
-from fedeas.generators.bank import slots as module
+from fedeas.generators import bank as bank_module
+from fedeas.generators import slots as module
+from fedeas.generators.bank import Bank
 from fedeas.generators.base import checked_address, image_index
-from fedeas.generators.slots import shared
+from fedeas.generators.slots import Address, shared
 
 FINGERPRINT = hashlib.sha256(b"hashed").hexdigest()
 NAME = FINGERPRINT[:16]

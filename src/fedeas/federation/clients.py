@@ -26,12 +26,11 @@ from fedeas.core.weight_files import GENERATOR
 from fedeas.data.dataset import Dataset
 from fedeas.federation.checkpoint import Saver
 from fedeas.federation.engines.base import Engine
-from fedeas.federation.engines.processes import plain_engine
+from fedeas.federation.engines.processes import PLAIN, Backend, plain_engine
 from fedeas.federation.gaussian_sums import GaussianSums
 from fedeas.federation.generator_rounds import DiffusionRounds, network_in_training
-from fedeas.federation.parts import Parts, seen_by_generator
-from fedeas.federation.rounds import PLAIN, Backend, Schedule, federate
-from fedeas.federation.split import refuse_own_data, set_aside
+from fedeas.federation.parts import Parts, refuse_own_data, seen_by_generator, set_aside
+from fedeas.federation.rounds import Schedule, federate
 from fedeas.federation.worker import Worker
 from fedeas.generators.bank import Bank, BankedGenerator
 from fedeas.generators.base import Generator
@@ -281,7 +280,7 @@ class LocalClients:
             journal = NotingGenerator(generator, run.noted_images(), run.note_images)
         worker = replace(self.worker, generator=journal or generator)
         if self.parts.device.type == "cuda":
-            worker.upcoming = Schedule.of(config, len(done)).upcoming()
+            worker.upcoming = self.parts.schedule(len(done)).upcoming()
         budget, generated = budget_record(counts, self.allocation), self.allocation.per_client
         return ReadyClients(self.make_engine(worker), counts.sizes, generated, budget, journal, self.stage)
 

@@ -28,9 +28,9 @@ from fedeas.core.weight_files import (
 )
 from fedeas.data.names import checked_name
 from fedeas.federation.checkpoint import load_checkpoint
+from fedeas.federation.engines.processes import BackendFor
 from fedeas.federation.metrics import Evaluation
 from fedeas.federation.parts import Parts
-from fedeas.federation.rounds import BackendFor
 from fedeas.federation.run import OnStart, Pause, execute, identified
 from fedeas.models.initial_weights import start_seen
 from fedeas.models.resnet import Stem

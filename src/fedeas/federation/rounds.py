@@ -4,24 +4,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from itertools import chain
 
-import torch
 from torch import Tensor
 
 from fedeas.algorithms.base import Arrays, Reply
 from fedeas.algorithms.fedavg import FedAvg
-from fedeas.config.run import RunConfig
-from fedeas.config.sections import EngineConfig
 from fedeas.core.digests import stream
 from fedeas.core.records import Record
-from fedeas.data.client import Normaliser
 from fedeas.federation.engines.base import Engine, Task
-from fedeas.federation.engines.processes import plain_engine
-from fedeas.federation.metrics import Evaluation
-from fedeas.federation.worker import Worker
 
 Evaluate = Callable[[Arrays], Record]
 Probe = Callable[[Arrays, Sequence[Reply]], Tensor]
@@ -42,13 +34,6 @@ class Schedule:
     seed: int
     eval_every: int = 1
     start: int = 0
-
-    @staticmethod
-    def of(config: RunConfig, start: int = 0) -> Schedule:
-        """The schedule of a run that has done `start` rounds."""
-        rounds = config.rounds
-        clients = config.partition.clients
-        return Schedule(rounds.total, clients, config.participants, config.seed, rounds.eval_every, start)
 
     def clients(self, round: int) -> list[int]:
         """The ids of a round's clients, in order.
@@ -161,33 +146,3 @@ class Clock:
         now = time.perf_counter()
         self.laps[name] = self.laps.get(name, 0.0) + now - self.last
         self.last = now
-
-
-MakeEngine = Callable[[Worker, tuple[int, int, int], Normaliser, int, EngineConfig, int], Engine]
-"""Takes the worker, the shape and the normaliser of images, the samples of the largest client, the config's choice, and
-the clients in a round."""
-
-Federate = Callable[[FedAvg, Engine, Arrays, Schedule, Evaluation, Probes, OnRound], Arrays]
-"""A loop over rounds that computes the same as `rounds.federate`."""
-
-
-@dataclass(frozen=True)
-class Backend:
-    """The parts that train and test a run; a caller may pass faster ones than these.
-
-    Args:
-        engine: makes the engine.
-        evaluation: makes the test of the server's model.
-        federate: the loop over rounds.
-        waking: the context in which data are loaded and parts are built.
-    """
-
-    engine: MakeEngine = plain_engine
-    evaluation: type[Evaluation] = Evaluation
-    federate: Federate = federate
-    waking: Callable[[], AbstractContextManager[object]] = nullcontext
-
-
-PLAIN = Backend()
-BackendFor = Callable[[torch.device], Backend]
-"""Returns what trains and tests on this device."""

@@ -31,11 +31,10 @@ from fedeas.core.weight_files import checkout_of
 from fedeas.federation.checkpoint import Saver
 from fedeas.federation.clients import Clients, LocalClients, OnStage, bytes_of
 from fedeas.federation.engines.base import OnClient
-from fedeas.federation.engines.processes import divided_cores
+from fedeas.federation.engines.processes import PLAIN, Backend, BackendFor, divided_cores
 from fedeas.federation.metrics import gamma_hat
-from fedeas.federation.parts import Parts, pinned, seen_by_generator, unknown_content
-from fedeas.federation.rounds import PLAIN, Backend, BackendFor, Schedule, set_up
-from fedeas.federation.split import load_data, split_data
+from fedeas.federation.parts import Parts, load_data, pinned, seen_by_generator, split_data, unknown_content
+from fedeas.federation.rounds import set_up
 from fedeas.generators.noting import NotingGenerator
 from fedeas.models.build import parameter_names
 from fedeas.planning.counts import Allocation
@@ -162,8 +161,7 @@ def _train(
         test = parts.data.test_images, parts.data.test_labels, parts.data.dataset.num_classes
         model = copy.deepcopy(parts.model)
         evaluate = backend.evaluation.of(model, *test, parts.normalise, config.engine.precision)
-        schedule = Schedule.of(config, len(done))
-        backend.federate(parts.algorithm, engine, server, schedule, evaluate, probes, finish_round)
+        backend.federate(parts.algorithm, engine, server, parts.schedule(len(done)), evaluate, probes, finish_round)
     rounds = run.rounds()
     if len(rounds) < config.rounds.total:
         return None

@@ -20,9 +20,9 @@ import tempfile
 import time
 import traceback
 from collections import deque
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext, suppress
+from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from queue import SimpleQueue
@@ -33,12 +33,15 @@ import torch
 from torch import Tensor
 
 from fedeas.algorithms.base import Arrays, Reply
+from fedeas.algorithms.fedavg import FedAvg
 from fedeas.config.sections import EngineConfig
 from fedeas.core.errors import FedEASError, RunError
 from fedeas.core.log import log
 from fedeas.core.own_code import current_folder_first
 from fedeas.data.client import ClientData, Normaliser
-from fedeas.federation.engines.base import Task, add_up_to
+from fedeas.federation.engines.base import Engine, Task, add_up_to
+from fedeas.federation.metrics import Evaluation
+from fedeas.federation.rounds import OnRound, Probes, Schedule, federate
 from fedeas.federation.worker import LocalEngine, Worker
 
 START_SECONDS = 3.0
@@ -75,6 +78,36 @@ def plain_engine(
     if processes == 1:
         return LocalEngine(worker, threads)
     return ProcessesEngine(worker, processes, threads, given=chosen.processes > 0)
+
+
+MakeEngine = Callable[[Worker, tuple[int, int, int], Normaliser, int, EngineConfig, int], Engine]
+"""Takes the worker, the shape and the normaliser of images, the samples of the largest client, the config's choice, and
+the clients in a round."""
+
+Federate = Callable[[FedAvg, Engine, Arrays, Schedule, Evaluation, Probes, OnRound], Arrays]
+"""A loop over rounds that computes the same as `rounds.federate`."""
+
+
+@dataclass(frozen=True)
+class Backend:
+    """The parts that train and test a run; a caller may pass faster ones than these.
+
+    Args:
+        engine: makes the engine.
+        evaluation: makes the test of the server's model.
+        federate: the loop over rounds.
+        waking: the context in which data are loaded and parts are built.
+    """
+
+    engine: MakeEngine = plain_engine
+    evaluation: type[Evaluation] = Evaluation
+    federate: Federate = federate
+    waking: Callable[[], AbstractContextManager[object]] = nullcontext
+
+
+PLAIN = Backend()
+BackendFor = Callable[[torch.device], Backend]
+"""Returns what trains and tests on this device."""
 
 
 def pays(seconds: float, participants: int, jobs: int, processes: int) -> bool:
