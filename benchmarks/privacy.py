@@ -27,8 +27,8 @@ from fedeas.core.errors import RunError
 from fedeas.data.sources import load_dataset
 from fedeas.federation.clients import LocalClients
 from fedeas.federation.engines.base import Task
-from fedeas.federation.parts import split_data
 from fedeas.federation.run import execute
+from fedeas.federation.split import split_data
 from fedeas.federation.worker import LocalEngine, Worker
 from fedeas.flower.client import Participant
 from fedeas.flower.node_settings import NodeSettings, Privacy

@@ -4,7 +4,7 @@ import pytest
 
 from fedeas.cli.demo import BASE, conclude, demo_configs
 from fedeas.data.sources import load_dataset
-from fedeas.federation.parts import split_data
+from fedeas.federation.split import split_data
 from fedeas.planning.policies import parse_policy
 from fedeas.runs.store import RunStore
 

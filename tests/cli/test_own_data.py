@@ -14,7 +14,7 @@ from fedeas.cli.progress import PlainLines
 from fedeas.config import load_config
 from fedeas.core.errors import InputError
 from fedeas.data.sources import load_dataset
-from fedeas.federation.parts import split_data
+from fedeas.federation.split import split_data
 from fedeas.federation.worker import LocalEngine
 from fedeas.views.web.sources import read_upload
 

@@ -10,8 +10,8 @@ from fedeas.config import load_config
 from fedeas.core.errors import InputError
 from fedeas.data.partition import Partition
 from fedeas.data.sources import load_dataset
-from fedeas.federation.parts import split_data, split_of
 from fedeas.federation.run import identified
+from fedeas.federation.split import split_data, split_of
 
 COUNTS = {"Ulm": {"ant": 10, "bee": 3}, "Köln": {"ant": 1, "cow": 20}}
 

@@ -7,7 +7,7 @@ from fedeas import InputError, imbalance
 from fedeas.config import PartitionConfig
 from fedeas.data.known import KNOWN, known_dataset
 from fedeas.data.partition import Partition, dirichlet, iid, paper_replay, shards
-from fedeas.federation.parts import split_as
+from fedeas.federation.split import split_as
 
 labels_lists = st.lists(st.integers(0, 4), min_size=12, max_size=80)
 LABELS = np.random.default_rng(0).integers(0, 10, 5000)

@@ -15,8 +15,9 @@ from fedeas.core.errors import InputError, SpecError
 from fedeas.core.provenance import Seen
 from fedeas.federation import clients
 from fedeas.federation.generator_rounds import DiffusionRounds
-from fedeas.federation.parts import load_data, seen_by_generator
+from fedeas.federation.parts import seen_by_generator
 from fedeas.federation.run import execute
+from fedeas.federation.split import load_data
 from fedeas.generators.diffusion import presets
 from fedeas.generators.diffusion.presets import PRESETS, Network
 from fedeas.generators.diffusion.updates import ClientUpdates, initial_network, read_moments, sent_moments

@@ -18,8 +18,8 @@ from fedeas.data.sources import load_dataset
 from fedeas.federation import run as running
 from fedeas.federation.checkpoint import Saver, load_checkpoint, save_checkpoint
 from fedeas.federation.engines.base import Engine
-from fedeas.federation.parts import split_data
 from fedeas.federation.run import environment, execute, identified
+from fedeas.federation.split import split_data
 from fedeas.runs.store import Run, RunStore
 
 BASE = [

@@ -28,8 +28,8 @@ from fedeas.config import RunConfig, load_config
 from fedeas.core.errors import InputError, RunError, StoppedError
 from fedeas.core.provenance import Seen
 from fedeas.data.sources import load_dataset
-from fedeas.federation.parts import split_data
 from fedeas.federation.run import execute, identified
+from fedeas.federation.split import split_data
 from fedeas.flower import app as flower_app
 from fedeas.flower import client as flower_client
 from fedeas.flower.app import run_on

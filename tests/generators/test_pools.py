@@ -11,8 +11,8 @@ from hypothesis.extra.numpy import arrays
 from fedeas import InputError
 from fedeas.config import load_config
 from fedeas.data.sources import load_dataset
-from fedeas.federation.parts import set_aside, split_data
 from fedeas.federation.run import execute, identified
+from fedeas.federation.split import set_aside, split_data
 from fedeas.generators.base import address_noise, image_index, plan_addresses
 from fedeas.generators.kinds import GeneratorContext, HeldOut, parse_generator
 from fedeas.generators.pools import HeldOutImages, SharedPool, distinct_in_pool, numbers_in_pool

@@ -10,7 +10,7 @@ from fedeas.config import RunConfig, load_config
 from fedeas.data.partition import paper_replay
 from fedeas.data.sources import load_dataset
 from fedeas.federation import run as running
-from fedeas.federation.parts import split_data
+from fedeas.federation.split import split_data
 from reproduction.artefacts import artefacts
 from reproduction.costs import _trained, estimate, seconds_of_all, speeds, steps_of_a_round
 from reproduction.methods import FEDAVG, FEDEAS, FULL_BALANCE, METHODS, MISSING_ONLY

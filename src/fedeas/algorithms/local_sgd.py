@@ -289,10 +289,6 @@ def augmented(images: Tensor, drawn: Mapping[str, Tensor]) -> Tensor:
         images = torch.where(drawn["flip"][:, None, None, None], images.flip(-1), images)
     if "down" not in drawn:
         return images
-    number, colours, height, width = images.shape
-    padded = functional.pad(images, (reach(height),) * 4)
-    rows = drawn["down"][:, None] + torch.arange(height, device=images.device)
-    columns = drawn["right"][:, None] + torch.arange(width, device=images.device)
-    each = torch.arange(number, device=images.device)[:, None, None, None]
-    channels = torch.arange(colours, device=images.device)[None, :, None, None]
-    return padded[each, channels, rows[:, None, :, None], columns[:, None, None, :]]
+    height, width = images.shape[2:]
+    crops = functional.pad(images, (reach(height),) * 4).unfold(2, height, 1).unfold(3, width, 1)
+    return crops[torch.arange(len(images), device=images.device), :, drawn["down"], drawn["right"]]

@@ -19,7 +19,7 @@ from fedeas.core.records import array_names, checked_file
 from fedeas.data.names import is_place
 from fedeas.data.npz import NPZ_NAMES
 from fedeas.data.partition import Partition
-from fedeas.federation.parts import split_of
+from fedeas.federation.split import split_of
 from fedeas.planning.columns import ColumnNames
 from fedeas.planning.counts import LabelCounts
 from fedeas.planning.policies import Policy, Pool

@@ -19,7 +19,7 @@ from fedeas.core.errors import InputError
 from fedeas.core.files import PathLike
 from fedeas.data.known import KNOWN
 from fedeas.data.partition import PAPER_SEED
-from fedeas.federation.parts import Split, set_aside, split_as, split_of
+from fedeas.federation.split import Split, set_aside, split_as, split_of
 from fedeas.generators.base import plan_addresses
 from fedeas.generators.kinds import GeneratorContext, GeneratorSettings, HeldOut, Shared, parse_generator
 from fedeas.generators.pools import distinct_in_pool, taken_from_pool

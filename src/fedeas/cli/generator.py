@@ -261,7 +261,7 @@ def _trained_judge(data: Any, device: str) -> Classifier:
 
 def _candidates(data: Any, members: int, clients: Path | None, data_root: Path | None) -> Candidates:
     """Images for the membership attack: those of a run's clients if its config is given, else the training part."""
-    from fedeas.federation.parts import refuse_own_data, split_data
+    from fedeas.federation.split import refuse_own_data, split_data
     from fedeas.generators.quality.membership import Candidates
 
     if clients is None:

@@ -186,7 +186,8 @@ def report(
 
 def _print_resolved(config: RunConfig) -> None:
     """Print the config with the digests of its content and its directory; without them if data are missing."""
-    from fedeas.federation.parts import load_data, pinned, split_data
+    from fedeas.federation.parts import pinned
+    from fedeas.federation.split import load_data, split_data
 
     known, directory = config, None
     missing: FedEASError | None = None

@@ -29,8 +29,9 @@ from fedeas.federation.engines.base import Engine
 from fedeas.federation.engines.processes import PLAIN, Backend, plain_engine
 from fedeas.federation.gaussian_sums import GaussianSums
 from fedeas.federation.generator_rounds import DiffusionRounds, network_in_training
-from fedeas.federation.parts import Parts, refuse_own_data, seen_by_generator, set_aside
+from fedeas.federation.parts import Parts, seen_by_generator
 from fedeas.federation.rounds import Schedule, federate
+from fedeas.federation.split import refuse_own_data, set_aside
 from fedeas.federation.worker import Worker
 from fedeas.generators.bank import Bank, BankedGenerator
 from fedeas.generators.base import Generator
@@ -45,8 +46,7 @@ from fedeas.generators.kinds import (
     federated_in,
     parse_generator,
 )
-from fedeas.generators.noting import NotingGenerator
-from fedeas.generators.pools import HeldOutImages, KeptPool, SharedPool, distinct_in_pool
+from fedeas.generators.pools import HeldOutImages, KeptPool, NotingGenerator, SharedPool, distinct_in_pool
 from fedeas.planning import scores
 from fedeas.planning.counts import Allocation, LabelCounts
 from fedeas.planning.policies import Pool, parse_policy

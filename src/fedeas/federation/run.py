@@ -33,9 +33,10 @@ from fedeas.federation.clients import Clients, LocalClients, OnStage, bytes_of
 from fedeas.federation.engines.base import OnClient
 from fedeas.federation.engines.processes import PLAIN, Backend, BackendFor, divided_cores
 from fedeas.federation.metrics import gamma_hat
-from fedeas.federation.parts import Parts, load_data, pinned, seen_by_generator, split_data, unknown_content
+from fedeas.federation.parts import Parts, pinned, seen_by_generator, unknown_content
 from fedeas.federation.rounds import set_up
-from fedeas.generators.noting import NotingGenerator
+from fedeas.federation.split import load_data, split_data
+from fedeas.generators.pools import NotingGenerator
 from fedeas.models.build import parameter_names
 from fedeas.planning.counts import Allocation
 from fedeas.runs.accuracy_curves import summarise

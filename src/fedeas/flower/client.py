@@ -42,7 +42,8 @@ from fedeas.federation.clients import ready_generator
 from fedeas.federation.engines.base import Task
 from fedeas.federation.gaussian_sums import GaussianSums
 from fedeas.federation.generator_rounds import DiffusionRounds
-from fedeas.federation.parts import FederatedData, new_model, own_code_of, split_data
+from fedeas.federation.parts import new_model, own_code_of
+from fedeas.federation.split import FederatedData, split_data
 from fedeas.federation.worker import Worker
 from fedeas.flower.node_settings import NodeSettings, TellableError
 from fedeas.flower.privacy import Disclosures, PrivacyLedger, check_fits, protect, with_noise

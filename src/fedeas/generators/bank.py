@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike
 
 from fedeas.core.arrays import IntArray
 from fedeas.core.errors import InputError
-from fedeas.core.files import PathLike
+from fedeas.core.files import PathLike, writing
 from fedeas.core.locks import locked
 from fedeas.generators.base import Generator, GeneratorWrapper, Images, checked_address
 from fedeas.generators.slots import (
@@ -29,7 +29,6 @@ from fedeas.generators.slots import (
     gate,
     image_files,
     remedy,
-    reported,
     stretches,
 )
 
@@ -92,7 +91,7 @@ class Bank:
         name = self.name(fingerprint)
         files = image_files(self.root / name)
         clients = len({client for _, client, _ in files})
-        with reported(self.root / name):
+        with writing(self.root / name, "used"):
             size = sum(512 * path.stat().st_blocks for *_, path in files)
         try:
             disk = self._disk(name)
@@ -109,7 +108,7 @@ class Bank:
         kept = self.kept(fingerprint)
         path = gate(self.root, kept.name)
         busy = f"{path}: another process is filling this bank; wait for it"
-        with locked(path, busy), reported(self.root / kept.name):
+        with locked(path, busy), writing(self.root / kept.name, "used"):
             shutil.rmtree(self.root / kept.name)
         return kept
 
@@ -150,8 +149,7 @@ class BankedGenerator(GeneratorWrapper[Generator]):
         images = np.empty((len(at.labels), *self.shape), dtype=np.uint8)
         if (missing := self._look(at, images, np.arange(len(images)))).size:
             self._complete(at, images, missing)
-        in_order = np.array_equal(inverse, np.arange(inverse.size))
-        return images if in_order else images[inverse]
+        return images if np.array_equal(inverse, np.arange(inverse.size)) else images[inverse]
 
     def _look(self, at: Addresses, images: Images, rows: IntArray) -> IntArray:
         """Read the images of these rows; return the rows that are missing."""
@@ -224,5 +222,5 @@ class ClientLocks:
 
 def _last_used(folder: Path) -> float:
     """The time of the last use, each of which touches the header."""
-    with reported(folder):
+    with writing(folder, "used"):
         return (folder / HEADER if (folder / HEADER).exists() else folder).stat().st_mtime

@@ -76,16 +76,7 @@ class GeneratorWrapper(Generic[Wrapped]):
 
     def __init__(self, generator: Wrapped) -> None:
         self.generator = generator
-
-    @property
-    def num_classes(self) -> int:
-        """C."""
-        return self.generator.num_classes
-
-    @property
-    def shape(self) -> Shape:
-        """Channels, height and width of its images."""
-        return self.generator.shape
+        self.num_classes, self.shape = generator.num_classes, generator.shape
 
     @property
     def batch_size(self) -> int:

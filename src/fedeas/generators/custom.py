@@ -78,7 +78,18 @@ class Custom:
         """The images of these addresses, as the function gives them."""
         classes, numbers = checked_address(labels, index, self.num_classes)
         if classes.size and not self._lawful:
-            self._try(classes[:TRIED], numbers[:TRIED])
+            # Only addresses that were asked for, because a collection of images need not have others: each alone, then
+            # all in one batch from first to last and back.
+            count = min(TRIED, classes.size)
+            alone = np.concatenate([self._in_batches(classes[i : i + 1], numbers[i : i + 1]) for i in range(count)])
+            to_and_fro = np.append(np.arange(count), np.arange(count)[::-1])
+            together = self._in_batches(classes[to_and_fro], numbers[to_and_fro])
+            if (differing := (together != alone[to_and_fro]).any(axis=(1, 2, 3))).any():
+                first = to_and_fro[differing.argmax()]
+                raise InputError(
+                    f"{self.spec} gave two images for one address, label {classes[first]} and index {numbers[first]}; "
+                    "seed by (label, index), not by call order"
+                )
             self._lawful = True
         return self._in_batches(classes, numbers)
 
@@ -106,22 +117,6 @@ class Custom:
                 raise InputError(f"{self.spec} must give uint8 {wanted}, not {made.dtype} {made.shape}")
             images[rows] = made
         return images
-
-    def _try(self, labels: IntArray, index: IntArray) -> None:
-        """Some addresses, each alone, then in one batch from first to last and back.
-
-        Only addresses that were asked for: a collection of images need not have others.
-        """
-        alone = np.concatenate([self._in_batches(labels[i : i + 1], index[i : i + 1]) for i in range(labels.size)])
-        to_and_fro = np.append(np.arange(labels.size), np.arange(labels.size)[::-1])
-        together = self._in_batches(labels[to_and_fro], index[to_and_fro])
-        differing = (together != alone[to_and_fro]).any(axis=(1, 2, 3))
-        if differing.any():
-            first = to_and_fro[differing.argmax()]
-            raise InputError(
-                f"{self.spec} gave two images for one address, label {labels[first]} and index {index[first]}; "
-                "seed by (label, index), not by call order"
-            )
 
 
 def load_custom(spec: str, num_classes: int, shape: tuple[int, int, int]) -> Generator:

@@ -42,7 +42,7 @@ from fedeas.core.foreign_text import for_markdown
 from fedeas.data.known import known_dataset
 from fedeas.data.partition import dirichlet, paper_replay
 from fedeas.data.sources import load_dataset
-from fedeas.federation.parts import split_data, split_of
+from fedeas.federation.split import split_data, split_of
 from fedeas.planning.columns import ColumnNames
 from fedeas.planning.policies import POLICIES, CostAware
 from fedeas.planning.policies.waterfill import Waterfill

@@ -171,7 +171,7 @@ class ProcessesEngine(LocalEngine):
             while len(answers) < len(clients) and self.processes > 1:
                 idle = [process for process in self.team if process.client < 0]
                 while waiting and (idle or len(self.team) < self.processes):
-                    self._give_job(idle.pop() if idle else self._start_process(), waiting.popleft(), sent, round)
+                    self._give_job(idle.pop() if idle else None, waiting.popleft(), sent, round)
                 self._take_answers(waiting, answers)
         except OSError as error:
             self._give_up(f"worker processes cannot be used ({error})")
@@ -184,9 +184,18 @@ class ProcessesEngine(LocalEngine):
         replies = [answer for answer in answers.values() if isinstance(answer, Reply)]
         return {reply.client: reply for reply in add_up_to(time.perf_counter() - start, replies)}
 
-    def _give_job(self, process: Child, client: int, broadcast: Places, round: int) -> None:
-        """Give a client's job to a process; the first time, move the client's data to shared memory."""
+    def _give_job(self, process: Child | None, client: int, broadcast: Places, round: int) -> None:
+        """Give a client's job to a process, or to a new one; the first time, move its data to shared memory."""
         own = self.worker.clients[client]
+        if not self.setup:  # all processes read the worker from there; a job names the place of its client's data
+            none: dict[int, ClientData] = {}
+            worker = replace(self.worker, load_client=none.__getitem__, generator=None, clients=none)
+            content = bytearray(pickle.dumps((worker, own.normalise, self.threads)))
+            self.setup = self.data.append({"content": torch.frombuffer(content, dtype=torch.uint8)})
+            log.info("training %d clients at once, each in a worker process", self.processes)
+        if process is None:
+            process = Child(self.data, self.broadcast)
+            self.team.append(process)
         if client not in self.samples:
             self.samples[client] = self.data.append({"images": own.images, "labels": own.labels})
             shared = self.data.read(self.samples[client])
@@ -203,7 +212,14 @@ class ProcessesEngine(LocalEngine):
             client, answer = process.client, process.take()
             self.deaths = 0 if answer is not None else self.deaths + 1
             if isinstance(answer, Answer):
-                answers[client] = self._reply(process.block, client, answer)
+                # Tensors are copied, since the block is used again.
+                read = (process.block.read(places) for places in (answer.arrays, answer.state))
+                arrays, state = ({name: tensor.clone() for name, tensor in part.items()} for part in read)
+                if state:
+                    self.states[client] = state
+                spent = {"generate_seconds": self.worker.generation_seconds.pop(client, 0.0)}
+                metrics = {**answer.reply.metrics, **spent}
+                answers[client] = replace(answer.reply, arrays=arrays, metrics=metrics)
                 self.count.add()
             elif answer is not None:
                 answers[client] = answer
@@ -215,27 +231,6 @@ class ProcessesEngine(LocalEngine):
                 log.warning("a worker process ended with code %d; its client is trained again", code)
                 if self.deaths >= MOST_DEATHS * self.processes:
                     self._give_up("worker processes keep ending")
-
-    def _reply(self, block: Block, client: int, answer: Answer) -> Reply:
-        """Store the client's state and return its reply; tensors are copied, since the block is used again."""
-        read = (block.read(places) for places in (answer.arrays, answer.state))
-        arrays, state = ({name: tensor.clone() for name, tensor in part.items()} for part in read)
-        if state:
-            self.states[client] = state
-        generating = {"generate_seconds": self.worker.generation_seconds.pop(client, 0.0)}
-        return replace(answer.reply, arrays=arrays, metrics={**answer.reply.metrics, **generating})
-
-    def _start_process(self) -> Child:
-        """Start a process; all processes read the worker from shared memory."""
-        if not self.setup:
-            normalise = next(iter(self.worker.clients.values())).normalise
-            none: dict[int, ClientData] = {}  # a job names the place of its client's data
-            worker = replace(self.worker, load_client=none.__getitem__, generator=None, clients=none)
-            content = pickle.dumps((worker, normalise, self.threads))
-            self.setup = self.data.append({"content": torch.frombuffer(bytearray(content), dtype=torch.uint8)})
-            log.info("training %d clients at once, each in a worker process", self.processes)
-        self.team.append(Child(self.data, self.broadcast))
-        return self.team[-1]
 
     def _give_up(self, reason: str) -> None:
         log.warning("%s; from now on clients are trained one after the other", reason)
@@ -351,13 +346,8 @@ MOST_TENSORS = 1000
 """A block remembers so many tensors: those of a model are read in every round, those of a client's data rarely."""
 
 
-class Place(NamedTuple):
-    """Type, shape and position of a tensor in a block."""
-
-    dtype: torch.dtype
-    shape: tuple[int, ...]
-    start: int
-
+Place = tuple[torch.dtype, tuple[int, ...], int]
+"""Type, shape and position of a tensor in a block."""
 
 Places = dict[str, Place]
 
@@ -389,7 +379,7 @@ class Block:
         """Write tensors one after the other from `start` on; sets `end` to the first free byte."""
         places, self.end = {}, start
         for name, tensor in arrays.items():
-            places[name] = Place(tensor.dtype, tuple(tensor.shape), self.end)
+            places[name] = tensor.dtype, tuple(tensor.shape), self.end
             self.end += math.ceil(tensor.numel() * tensor.itemsize / ALIGNMENT) * ALIGNMENT
         if self.end > os.fstat(self.descriptor).st_size:
             os.ftruncate(self.descriptor, 2 * self.end)  # parts that are never written take no memory
@@ -403,20 +393,21 @@ class Block:
 
     def read(self, places: Places) -> Arrays:
         """The tensors at these places, without a copy."""
-        return {name: self._tensor(place) for name, place in places.items()}
-
-    def _tensor(self, place: Place) -> Tensor:
-        if place in self.tensors:
-            return self.tensors[place]
-        (dtype, shape, start), count = place, math.prod(place.shape)
-        if count == 0:
-            return torch.empty(shape, dtype=dtype)
-        if self.map is None or start + count * dtype.itemsize > len(self.map):
-            self.map = mmap.mmap(self.descriptor, 0)  # the whole file; earlier tensors keep the earlier map
-        if len(self.tensors) >= MOST_TENSORS:
-            self.tensors.clear()
-        self.tensors[place] = torch.frombuffer(self.map, dtype=dtype, count=count, offset=start).view(shape)
-        return self.tensors[place]
+        arrays = {}
+        for name, place in places.items():
+            dtype, shape, start = place
+            count = math.prod(shape)
+            if count == 0:
+                arrays[name] = torch.empty(shape, dtype=dtype)
+                continue
+            if place not in self.tensors:
+                if self.map is None or start + count * dtype.itemsize > len(self.map):
+                    self.map = mmap.mmap(self.descriptor, 0)  # the whole file; earlier tensors keep the earlier map
+                if len(self.tensors) >= MOST_TENSORS:
+                    self.tensors.clear()
+                self.tensors[place] = torch.frombuffer(self.map, dtype=dtype, count=count, offset=start).view(shape)
+            arrays[name] = self.tensors[place]
+        return arrays
 
     def __del__(self) -> None:
         os.close(self.descriptor)
