@@ -262,18 +262,6 @@ def test_a_node_of_another_version_ends_the_run_at_once(tmp_path):
         run_on(grid, config("engine.timeout=600"), RunStore(tmp_path / "runs"))
 
 
-def test_a_client_that_misses_all_its_rounds_is_told_while_the_run_goes_on(tmp_path, caplog):
-    grid = StraightGrid(tmp_path / "nodes", CLIENTS, silent={1})
-    told = []
-
-    def after(record):
-        told.append([each.getMessage() for each in caplog.records if each.levelno == logging.ERROR])
-
-    run_on(grid, config("rounds.total=4", "engine.min_share=0.5"), RunStore(tmp_path / "runs"), after)
-    assert [len(each) for each in told] == [0, 0, 1, 1]
-    assert "client 1 has missed 3" in told[-1][0]
-
-
 def test_the_settings_of_a_run_travel_as_they_were_read():
     read = load_config(None, [*BASE, "policy=uniform(budget=fedeas(beta=2))", "train.lr=0.07"])
     sent = checked_config(json.loads(read.model_dump_json()))

@@ -33,8 +33,7 @@ class Descent:
     It calls torch's function, because the overhead of torch.optim is a large part of a step where networks are small.
     """
 
-    fused: bool | None = None
-    """Whether torch updates all parameters in one kernel; None leaves the choice to torch."""
+    fused: bool | None = None  # whether torch updates all parameters in one kernel; None leaves the choice to torch
 
     def __init__(self, model: nn.Module, train: TrainConfig, rate: float | Tensor) -> None:
         self.parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
@@ -68,8 +67,7 @@ class Descent:
             self.velocities[i] = velocity
 
 
-TERMS = "loss/terms"
-"""In the shared tensors of an objective: what is added to the logit of each class, (classes,)."""
+TERMS = "loss/terms"  # in the shared tensors of an objective: what is added to the logit of each class, (classes,)
 
 
 @dataclass(frozen=True, eq=False)

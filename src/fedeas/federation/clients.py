@@ -53,8 +53,7 @@ from fedeas.planning.policies import Pool, parse_policy
 from fedeas.planning.policies.pool import images_each
 from fedeas.runs.store import LOCK, Record, Run
 
-VERSION = 1
-"""Part of the identity: raise it when the same recipe gives other weights."""
+VERSION = 1  # part of the identity: raise it when the same recipe gives other weights
 
 FOLDER = ".generators"
 

@@ -50,8 +50,7 @@ from fedeas.planning.policies import parse_policy
 from fedeas.planning.policies.base import Needs
 from fedeas.runs.store import Record, Run, RunStore, trained
 
-DEFAULTS = '{"engine": {"name": "flower"}}'
-"""Settings of a run that brings none."""
+DEFAULTS = '{"engine": {"name": "flower"}}'  # settings of a run that brings none
 
 QUIET = {
     "FLWR_TELEMETRY_ENABLED": "0",

@@ -41,18 +41,13 @@ _NAME = re.compile(f"[0-9a-f]{{{NAME_LENGTH}}}")
 class KeptImages:
     """What a bank holds of one generator; the pixels are not checked."""
 
-    name: str
-    """First 16 characters of the fingerprint."""
+    name: str  # first 16 characters of the fingerprint
     description: str
-    images: int | None
-    """None if a problem makes it impossible to tell."""
+    images: int | None  # None if a problem makes it impossible to tell
     clients: int
-    bytes: int
-    """Space on disk; holes take none."""
-    used: float
-    """When the bank was last used with this generator, in seconds since 1970."""
-    problem: str = ""
-    """Why these images cannot be used."""
+    bytes: int  # space on disk; holes take none
+    used: float  # when the bank was last used with this generator, in seconds since 1970
+    problem: str = ""  # why these images cannot be used
 
 
 class Bank:

@@ -18,12 +18,10 @@ from fedeas.core.errors import InputError
 from fedeas.core.own_code import code, failed, find, in_one_line, sources
 from fedeas.generators.base import Generator, Images, checked_address, checked_shape
 
-FORMAT = "fedeas-custom-1"
-"""Names what the fingerprint is made of; part of it."""
+FORMAT = "fedeas-custom-1"  # names what the fingerprint is made of; part of it
 
 BATCH_SIZE = 256
-TRIED = 3
-"""How many addresses are drawn twice before the first images are handed out."""
+TRIED = 3  # how many addresses are drawn twice before the first images are handed out
 
 
 @dataclass(eq=False)
@@ -37,8 +35,7 @@ class Custom:
     spec: str
     num_classes: int
     shape: tuple[int, int, int]
-    thing: Any = field(repr=False)
-    """What the spec names, or what that made: the function, or an object with a `sample`."""
+    thing: Any = field(repr=False)  # what the spec names, or what that made: the function, or an object with a `sample`
     sources: tuple[str, ...] = field(repr=False)
     """Hashes of the files that it is named and defined in; empty if it has none."""
     _lawful: bool = field(default=False, init=False, repr=False)

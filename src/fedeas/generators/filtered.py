@@ -30,19 +30,15 @@ from fedeas.generators.base import (
 if TYPE_CHECKING:
     from fedeas.generators.quality.classifier import Classifier
 
-Address = tuple[int, int]
-"""Class and index."""
+Address = tuple[int, int]  # class and index
 
-Stream = tuple[int, int]
-"""Class and client: the generator's images of both, in order."""
+Stream = tuple[int, int]  # class and client: the generator's images of both, in order
 
 FORMAT = "fedeas-filtered-1"
 
-LIMIT = 50
-"""Most raw images that a class may need for each image kept."""
+LIMIT = 50  # most raw images that a class may need for each image kept
 
-PATIENCE = 10
-"""A class is given up only after `PATIENCE` times `LIMIT` images: fewer say little about it."""
+PATIENCE = 10  # a class is given up only after `PATIENCE` times `LIMIT` images: fewer say little about it
 
 
 class Filtered(GeneratorWrapper[Generator]):

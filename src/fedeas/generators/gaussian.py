@@ -28,11 +28,9 @@ from fedeas.generators.base import (
     shape_of,
 )
 
-BASIS_STEPS, SCORE_STEPS = 2**20, 2**6
-"""Basis and scores are in whole multiples of 1 / steps."""
+BASIS_STEPS, SCORE_STEPS = 2**20, 2**6  # basis and scores are in whole multiples of 1 / steps
 
-CENTRE = 128.0
-"""The pixel value from which scores are measured."""
+CENTRE = 128.0  # the pixel value from which scores are measured
 
 # Scores of an image of D numbers are at most 128 sqrt(D), so a sum of N products is at most 2**26 N D in steps. float64
 # holds it exactly in a block, where N D is at most 2**20 or D, and int64 in sums, where N D is below 2**36.
@@ -117,8 +115,7 @@ def moments_of(sums: IntArray, components: int) -> tuple[IntArray, FloatArray, F
     return counts[:, 0], totals / SCORE_STEPS, products
 
 
-FORMAT = "fedeas-gaussian-1"
-"""Version of file format and sampler; part of the fingerprint."""
+FORMAT = "fedeas-gaussian-1"  # version of file format and sampler; part of the fingerprint
 
 # Matrix products round differently for different batch shapes, thread counts and processors. Here nothing is rounded:
 # noise, roots, scores and basis are whole multiples of 1 / steps, so sums of their products are multiples of 2**-20
@@ -140,18 +137,13 @@ class GaussianGenerator:
     shape: Shape
     mean: FloatArray = field(repr=False)
     """Of all training images, by pixel; with the fixed basis the same for every pixel."""
-    basis: FloatArray = field(repr=False)
-    """V, components x pixels."""
-    class_means: FloatArray = field(repr=False)
-    """m, classes x components."""
-    roots: FloatArray = field(repr=False)
-    """R, classes x components x components."""
+    basis: FloatArray = field(repr=False)  # V, components x pixels
+    class_means: FloatArray = field(repr=False)  # m, classes x components
+    roots: FloatArray = field(repr=False)  # R, classes x components x components
     shrinkage: float
     class_names: tuple[str, ...] | None = None
-    dataset: str = ""
-    """The name of the dataset that it was fitted to; empty if unknown."""
-    batch_size: ClassVar[int] = 4096
-    """Takes a fraction of a second; any number is possible."""
+    dataset: str = ""  # the name of the dataset that it was fitted to; empty if unknown
+    batch_size: ClassVar[int] = 4096  # takes a fraction of a second; any number is possible
 
     @classmethod
     def fit(

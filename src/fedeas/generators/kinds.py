@@ -36,8 +36,7 @@ from fedeas.generators.custom import custom_content, load_custom, wrap_callable
 from fedeas.generators.gaussian import GaussianGenerator
 from fedeas.generators.pools import HeldOutImages, SharedPool
 
-Form = tuple[tuple[str, ...], Shape]
-"""Names of the classes, and the shape of the images."""
+Form = tuple[tuple[str, ...], Shape]  # names of the classes, and the shape of the images
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,8 +53,7 @@ class GeneratorContext:
     """Images and labels of the training part that no client gets."""
     plan: IntArray | None = None
     """How many images each client gets of each class; None if only one client's part is known."""
-    trained: Path | None = None
-    """The generator that the run's clients have trained."""
+    trained: Path | None = None  # the generator that the run's clients have trained
     bank: Path | None = None
     """Folder of the run's image bank, where a classifier that is trained for the generator is kept, too."""
 
@@ -73,12 +71,10 @@ class GeneratorContext:
 class GeneratorSettings(fields.GeneratorFields):
     """A generator before it is fitted or loaded."""
 
-    remedy: ClassVar[str] = "choose other weights"
-    """What to do if the weights have seen test images."""
+    remedy: ClassVar[str] = "choose other weights"  # what to do if the weights have seen test images
     needs: ClassVar[str] = ""
     """Why it cannot be made without a run's dataset, and what to give instead; empty if it can."""
-    file_holds: ClassVar[str] = "weights"
-    """What its file holds."""
+    file_holds: ClassVar[str] = "weights"  # what its file holds
     entries: ClassVar[tuple[str, ...]] = ()
     """Entries of the file's description that determine the images, as its tensors do."""
 

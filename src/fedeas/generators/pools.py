@@ -23,8 +23,7 @@ from fedeas.generators.base import (
     shape_of,
 )
 
-_GOLDEN, _WORD = 0x9E3779B9, 32
-"""2^32 divided by the golden ratio: multiples of it are spread evenly over 32 bits."""
+_GOLDEN, _WORD = 0x9E3779B9, 32  # 2^32 divided by the golden ratio: multiples of it are spread evenly over 32 bits
 
 
 class SharedPool(GeneratorWrapper[Wrapped]):
@@ -150,8 +149,7 @@ def _shuffled(client: int, label: int, size: int) -> NDArray[np.int32]:
 
 
 Note = dict[str, Any]
-Banked = BankedGenerator | KeptPool
-"""A generator whose images are kept in a bank."""
+Banked = BankedGenerator | KeptPool  # a generator whose images are kept in a bank
 
 
 class NotingGenerator(GeneratorWrapper[Banked]):

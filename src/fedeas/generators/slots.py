@@ -36,8 +36,7 @@ class Address(NamedTuple):
 
     label: int
     client: int
-    number: int
-    """Which of the client's images of this class, from 0."""
+    number: int  # which of the client's images of this class, from 0
 
     def __str__(self) -> str:
         return f"class {self.label}, client {self.client}, image {self.number}"
@@ -112,8 +111,7 @@ class Header:
     fingerprint: str
     num_classes: int
     shape: tuple[int, int, int]
-    description: str
-    """For `fedeas bank ls` alone; empty in old banks."""
+    description: str  # for `fedeas bank ls` alone; empty in old banks
 
     @classmethod
     def of(cls, generator: Generator) -> Header:

@@ -28,16 +28,14 @@ from fedeas.core.log import log
 from fedeas.generators.base import address_noise, noise_keys
 from fedeas.generators.memory import chosen_precision, in_batches
 
-FORMAT = "fedeas-text-1"
-"""Version of the sampler; part of the fingerprint."""
+FORMAT = "fedeas-text-1"  # version of the sampler; part of the fingerprint
 
 SD_TURBO = "stabilityai/sd-turbo"
 TEMPLATE = "a photo of a {}"
 Precision = Literal["auto", "fp32", "bf16", "fp16"]
 PRECISIONS = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
-LUMINANCE = (0.299, 0.587, 0.114)
-"""Weights of red, green and blue in a grey image (ITU-R BT.601)."""
+LUMINANCE = (0.299, 0.587, 0.114)  # weights of red, green and blue in a grey image (ITU-R BT.601)
 
 # Settings that say where a model comes from or how it is stored, not what it computes.
 _PROVENANCE = {"architectures", "dtype", "torch_dtype", "transformers_version"}

@@ -44,14 +44,11 @@ from fedeas.federation.metrics import Evaluation
 from fedeas.federation.rounds import OnRound, Probes, Schedule, federate
 from fedeas.federation.worker import LocalEngine, Worker
 
-START_SECONDS = 3.0
-"""Seconds to start worker processes, mostly for importing torch."""
+START_SECONDS = 3.0  # seconds to start worker processes, mostly for importing torch
 
-SHORT_ROUND = 0.05
-"""Seconds of training below which a round is too short for processes."""
+SHORT_ROUND = 0.05  # seconds of training below which a round is too short for processes
 
-MOST_DEATHS = 2
-"""Deaths in a row for each process, after which the run continues without processes."""
+MOST_DEATHS = 2  # deaths in a row for each process, after which the run continues without processes
 
 
 def divided_cores(settings: EngineConfig, participants: int) -> tuple[int, int]:
@@ -106,8 +103,7 @@ class Backend:
 
 
 PLAIN = Backend()
-BackendFor = Callable[[torch.device], Backend]
-"""Returns what trains and tests on this device."""
+BackendFor = Callable[[torch.device], Backend]  # returns what trains and tests on this device
 
 
 def pays(seconds: float, participants: int, jobs: int, processes: int) -> bool:
@@ -254,8 +250,7 @@ class Job(NamedTuple):
 class Answer(NamedTuple):
     """The result of a job, as sent back by a worker process."""
 
-    reply: Reply
-    """Without its tensors."""
+    reply: Reply  # without its tensors
     arrays: Places
     state: Places
 
@@ -339,15 +334,13 @@ def answer_to(job: Job, worker: Worker, broadcast: Arrays, own: Block) -> Answer
         return RunError(f"client {job.client}, round {job.round + 1}: {error!r}")
 
 
-ALIGNMENT = 64
-"""Alignment in bytes, the same as torch's, since the last bits of a matrix product may depend on it."""
+ALIGNMENT = 64  # alignment in bytes, the same as torch's, since the last bits of a matrix product may depend on it
 
 MOST_TENSORS = 1000
 """A block remembers so many tensors: those of a model are read in every round, those of a client's data rarely."""
 
 
-Place = tuple[torch.dtype, tuple[int, ...], int]
-"""Type, shape and position of a tensor in a block."""
+Place = tuple[torch.dtype, tuple[int, ...], int]  # type, shape and position of a tensor in a block
 
 Places = dict[str, Place]
 

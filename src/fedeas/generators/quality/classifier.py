@@ -46,8 +46,7 @@ class Recipe:
     momentum: float = 0.9
     weight_decay: float = 5e-4
     label_smoothing: float = 0.05
-    warm_up: float = 0.2
-    """Share of the steps in which the rate rises."""
+    warm_up: float = 0.2  # share of the steps in which the rate rises
 
     def rate(self, step: int, steps: int) -> float:
         """The learning rate of a step, counted from 0."""
@@ -73,14 +72,11 @@ class Classifier:
     architecture: str
     shape: Shape
     num_classes: int
-    mean: tuple[float, ...]
-    """Mean of each channel of the training images, scaled to [0, 1]."""
+    mean: tuple[float, ...]  # mean of each channel of the training images, scaled to [0, 1]
     std: tuple[float, ...]
     class_names: tuple[str, ...] | None = None
-    test_accuracy: float | None = None
-    """On the images given to `measured`."""
-    seen: Seen = NOT_KNOWN
-    """What it was trained on."""
+    test_accuracy: float | None = None  # on the images given to `measured`
+    seen: Seen = NOT_KNOWN  # what it was trained on
 
     @classmethod
     def train(
@@ -228,8 +224,7 @@ def suited_judge(shape: Shape, device: Device) -> str:
 class _TrainingSet:
     """All images on the device, with a frame around them for random crops; batches are selected by index."""
 
-    crops: Tensor
-    """Views of each uint8 image in its frame: (N, channels, places down, places right, height, width)."""
+    crops: Tensor  # views of each uint8 image in its frame: (N, channels, places down, places right, height, width)
     labels: Tensor
     flip: bool
 

@@ -14,22 +14,17 @@ from fedeas.core.errors import InputError
 from fedeas.core.files import PathLike, written_whole
 from fedeas.generators.base import Generator, Images, checked_address, image_index
 
-MARGIN = 16
-"""White pixels around the sheet and between names and images."""
+MARGIN = 16  # white pixels around the sheet and between names and images
 
-GAP = 3
-"""White pixels between images."""
+GAP = 3  # white pixels between images
 
 INK = (38, 38, 38)
 
-COLUMNS = 10
-"""Images in a row, at most."""
+COLUMNS = 10  # images in a row, at most
 
-SCALE = 4
-"""Factor by which images in a grid are enlarged."""
+SCALE = 4  # factor by which images in a grid are enlarged
 
-LARGEST_SIDE = 64
-"""Largest side of an image in a strip, in pixels; larger images are shrunk."""
+LARGEST_SIDE = 64  # largest side of an image in a strip, in pixels; larger images are shrunk
 
 
 def save_grid(images: Images, labels: ArrayLike, class_names: Sequence[str], path: PathLike) -> None:

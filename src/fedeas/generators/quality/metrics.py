@@ -25,13 +25,11 @@ from fedeas.generators.quality.membership import MembershipReport
 
 Features = NDArray[np.floating[Any]]
 
-CHECK_CLIENT = 2**31 - 1
-"""The largest possible client number: images drawn under it for a check belong to no client."""
+CHECK_CLIENT = 2**31 - 1  # the largest possible client number: images drawn under it for a check belong to no client
 
 BLOCK = 4096  # images at a time
 
-NEAR = 1 / 3
-"""Largest distance of a near-duplicate, in standard deviations of the image's pixels."""
+NEAR = 1 / 3  # largest distance of a near-duplicate, in standard deviations of the image's pixels
 
 
 @dataclass(frozen=True)
@@ -56,11 +54,9 @@ class Yardstick:
     training_images: Images = field(repr=False)
     training_features: Features = field(repr=False)
     test_labels: IntArray = field(repr=False)
-    test_classes: IntArray = field(repr=False)
-    """The classes that the classifier sees in the test images."""
+    test_classes: IntArray = field(repr=False)  # the classes that the classifier sees in the test images
     test_features: Features = field(repr=False)
-    test_distances: FloatArray = field(repr=False)
-    """Distance of each test image to the nearest training image."""
+    test_distances: FloatArray = field(repr=False)  # distance of each test image to the nearest training image
 
     @staticmethod
     def of(classifier: Classifier, training_images: Images, test_images: Images, test_labels: ArrayLike) -> Yardstick:
@@ -88,29 +84,21 @@ class Report:
     """Measures of generated images, each with the same measure of real test images."""
 
     images: int
-    agreement: float
-    """Share of the images in which the classifier sees the requested class."""
-    ceiling: float
-    """The same for real test images: the accuracy of the classifier."""
-    agreement_per_class: tuple[float | None, ...]
-    """None for a class without images."""
+    agreement: float  # share of the images in which the classifier sees the requested class
+    ceiling: float  # the same for real test images: the accuracy of the classifier
+    agreement_per_class: tuple[float | None, ...]  # None for a class without images
     ceiling_per_class: tuple[float | None, ...]
     classifier_frechet: float
     """Frechet distance to the training images over features of our classifier, not Inception-FID."""
-    classifier_frechet_floor: float
-    """The same for real test images."""
+    classifier_frechet_floor: float  # the same for real test images
     nearest: Nearness
     nearest_of_test: Nearness
     suspected_copies: float
     """Share of the images nearer to a training image than the nearest hundredth of the test images is."""
-    copies: int
-    """Images equal to a training image, pixel by pixel."""
-    classifier: str
-    """Its fingerprint."""
-    generator: str | None = None
-    """Fingerprint of the generator, if the images come from one."""
-    seconds: float | None = None
-    """Seconds that it took to draw them."""
+    copies: int  # images equal to a training image, pixel by pixel
+    classifier: str  # its fingerprint
+    generator: str | None = None  # fingerprint of the generator, if the images come from one
+    seconds: float | None = None  # seconds that it took to draw them
     membership: MembershipReport | None = None
     """What an attack on the generator's weights tells of its training images, if they were attacked."""
 
