@@ -84,15 +84,17 @@ class Bank:
     def kept(self, fingerprint: str) -> KeptImages:
         """What the bank holds of this generator; counts all slots that are not empty, even damaged ones."""
         name = self.name(fingerprint)
-        files = image_files(self.root / name)
+        files, folder = image_files(self.root / name), self.root / name
         clients = len({client for _, client, _ in files})
-        with writing(self.root / name, "used"):
+        with writing(folder, "used"):
             size = sum(512 * path.stat().st_blocks for *_, path in files)
+            header = folder / HEADER  # each use touches it
+            used = (header if header.exists() else folder).stat().st_mtime
         try:
             disk = self._disk(name)
         except InputError as error:
-            return KeptImages(name, "", None, clients, size, _last_used(self.root / name), str(error))
-        return KeptImages(name, disk.header.shown, disk.count(), clients, size, _last_used(disk.folder))
+            return KeptImages(name, "", None, clients, size, used, str(error))
+        return KeptImages(name, disk.header.description or disk.header.images, disk.count(), clients, size, used)
 
     def verify(self, fingerprint: str, clear: bool = False) -> Verification:
         """Hash all images of this generator; `clear` empties the slots of the damaged ones."""
@@ -213,9 +215,3 @@ class ClientLocks:
         """Release the locks of all other clients."""
         for client in self._held.keys() - set(map(int, clients)):
             self._held.pop(client).close()
-
-
-def _last_used(folder: Path) -> float:
-    """The time of the last use, each of which touches the header."""
-    with writing(folder, "used"):
-        return (folder / HEADER if (folder / HEADER).exists() else folder).stat().st_mtime

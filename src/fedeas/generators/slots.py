@@ -164,16 +164,13 @@ class Header:
         return self.fingerprint[:NAME_LENGTH]
 
     @property
-    def shown(self) -> str:
-        """The description; old banks of some generators have none, so that only classes and shape are known."""
-        return self.description or f"{self.num_classes} classes of {' x '.join(map(str, self.shape))}"
+    def images(self) -> str:
+        """What the images are, without the description, which old banks of some generators lack."""
+        return f"{self.num_classes} classes of {' x '.join(map(str, self.shape))}"
 
     def refuse_other(self, other: Header, root: Path) -> None:
         """Raise an error unless both describe the same images."""
-        mine, theirs = (
-            f"{each.fingerprint} ({each.num_classes} classes, images {'x'.join(map(str, each.shape))})"
-            for each in (self, other)
-        )
+        mine, theirs = (f"{each.fingerprint} ({each.images})" for each in (self, other))
         if mine != theirs:
             raise InputError(
                 f"{root / self.name}: holds images of generator {theirs}, not {mine}; {remedy(root, self.name)}"

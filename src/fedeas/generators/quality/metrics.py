@@ -61,7 +61,7 @@ class Yardstick:
     @staticmethod
     def of(classifier: Classifier, training_images: Images, test_images: Images, test_labels: ArrayLike) -> Yardstick:
         """Measure real images: those that generator and classifier were trained on, and unseen ones."""
-        labels = _checked("test", test_images, test_labels, classifier.num_classes)
+        labels, _ = checked_address(test_labels, np.arange(len(test_images)), classifier.num_classes)
         if len(training_images) < 2 or len(test_images) < 2:
             raise InputError("a yardstick needs at least two training images and two test images")
         classes, features = classifier.read(test_images)
@@ -131,8 +131,6 @@ class Report:
 
 def measure_generator(generator: Generator, yardstick: Yardstick, per_class: int = 500) -> Report:
     """Draw `per_class` images of every class, under a client number that no client uses, and judge them."""
-    if per_class < 1:
-        raise InputError(f"per_class must be 1 or more, not {per_class}")
     check_same_images(generator, yardstick.classifier)
     labels = np.repeat(np.arange(generator.num_classes), per_class)
     index = np.tile(image_index(CHECK_CLIENT, per_class), generator.num_classes)
@@ -147,9 +145,7 @@ def judge(
 ) -> Report:
     """Measure two or more generated images, of the requested classes `labels`, against real ones."""
     classifier = yardstick.classifier
-    asked = _checked("generated", images, labels, classifier.num_classes)
-    if len(images) < 2:
-        raise InputError(f"{len(images)} images are too few to judge; give at least two")
+    asked, _ = checked_address(labels, np.arange(len(images)), classifier.num_classes)
     seen, features = classifier.read(images)
     distances = nearest(images, yardstick.training_images, classifier.device)
     real = Nearness.of(yardstick.test_distances)
@@ -235,13 +231,6 @@ def near_duplicates(images: Images, others: Images, device: torch.device | str =
 def _per_class(seen: IntArray, asked: IntArray, num_classes: int) -> tuple[float | None, ...]:
     shares = (seen[asked == label] == label for label in range(num_classes))
     return tuple(float(own.mean()) if own.size else None for own in shares)
-
-
-def _checked(what: str, images: Images, labels: ArrayLike, num_classes: int) -> IntArray:
-    try:
-        return checked_address(labels, np.arange(len(images)), num_classes)[0]
-    except InputError as error:
-        raise InputError(f"{what} images: {error}") from None
 
 
 def _worst(shares: tuple[float | None, ...], classes: Sequence[str]) -> str:
