@@ -24,14 +24,12 @@ from fedeas.config import checked_config
 from fedeas.core.weight_files import generator_weights
 from fedeas.data.dataset import Dataset
 from fedeas.data.sources import load_dataset
-from fedeas.federation.generator_stage import train_generator
+from fedeas.federation.clients import train_generator
 from fedeas.generators.diffusion.updates import squared_errors
 from fedeas.generators.diffusion.weights import Weights
-from fedeas.generators.kinds import Diffusion
+from fedeas.generators.kinds import Diffusion, GeneratorContext, federated_in, parse_generator
 from fedeas.generators.quality.classifier import Classifier
 from fedeas.generators.quality.metrics import Yardstick, measure_generator
-from fedeas.generators.registry import federated_in, parse_generator
-from fedeas.generators.settings import GeneratorContext
 
 LEVELS, IMAGES = (100, 400, 800, 950), 2000
 

@@ -25,8 +25,7 @@ import numpy as np
 from measure import in_fresh_process, peak_resident_bytes, save, seconds
 
 from fedeas.data.cache import Encoded, decode, load_decoded
-from fedeas.generators.bank.addresses import distinct
-from fedeas.generators.bank.slots import Disk, Header
+from fedeas.generators.slots import Disk, Header, distinct
 
 SHAPE, CLASSES, CLIENTS, EACH, BATCH = (3, 32, 32), 10, 20, 100, 64
 IMAGES = CLASSES * CLIENTS * EACH

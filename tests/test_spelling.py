@@ -13,8 +13,7 @@ from fedeas.algorithms import ALGORITHMS, parse_algorithm
 from fedeas.config.hyperparameters import HYPERPARAMETERS, parse_hyperparameters
 from fedeas.core.errors import FedEASError
 from fedeas.core.spec import Described
-from fedeas.generators.kinds import Diffusion
-from fedeas.generators.registry import GENERATORS, parse_generator
+from fedeas.generators.kinds import GENERATORS, Diffusion, parse_generator
 from fedeas.planning.policies import POLICIES
 
 FAMILIES = {

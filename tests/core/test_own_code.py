@@ -10,7 +10,7 @@ from fedeas.config import RunConfig, load_config
 from fedeas.core.own_code import code_digest, installed
 from fedeas.core.spec import own_code_in, read_call
 from fedeas.data.sources import load_dataset
-from fedeas.generators.registry import parse_generator
+from fedeas.generators.kinds import parse_generator
 from fedeas.models.build import build_model
 from fedeas.planning.policies import policy_spec
 from fedeas.planning.request import Limits, choose_policy

@@ -7,13 +7,10 @@ import torch
 from fedeas.cli.generator import _say_how_long
 from fedeas.cli.progress import say_how_long
 from fedeas.config import load_config
-from fedeas.federation.forecast import Forecast, forecast, steps_of_a_round
 from fedeas.federation.parts import Parts
-from fedeas.federation.run import for_this_machine
+from fedeas.federation.run import Forecast, for_this_machine, forecast, steps_of_a_round
 from fedeas.generators.diffusion.presets import PRESETS, preset
 from fedeas.generators.diffusion.trainer import Trainer
-from fedeas.generators.gaussian import GaussianGenerator
-from fedeas.generators.quality.duration import comparing_seconds, drawing_seconds, training_seconds
 from fedeas.planning.policies import parse_policy
 from fedeas.runs.store import RunStore
 
@@ -56,16 +53,6 @@ def test_only_what_takes_over_a_minute_is_announced(capsys):
 def test_an_upper_bound_is_announced_as_one(capsys):
     say_how_long(Forecast(150.0, 5, 0, is_bound=True))
     assert "at most" in capsys.readouterr().err
-
-
-def test_the_forecast_of_a_check_counts_images_and_draws_no_random_number():
-    images, state, cpu = np.zeros((40, 1, 16, 16), np.uint8), torch.get_rng_state(), torch.device("cpu")
-    gaussian = GaussianGenerator.fit(images, np.arange(40) % 2, 2, components=2)
-    assert training_seconds(images, 2, cpu) > 0
-    assert drawing_seconds(gaussian, 10, cpu) > 0
-    assert comparing_seconds(images, 10, cpu) > 0
-    assert comparing_seconds(images, 0, cpu) == 0
-    assert torch.equal(torch.get_rng_state(), state)
 
 
 @pytest.mark.parametrize(("seconds", "limit", "lines"), [(30, 0, 0), (600, 0, 1), (9 * HOUR, 0, 2), (9 * HOUR, 600, 2)])

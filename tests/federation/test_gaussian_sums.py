@@ -20,9 +20,8 @@ from fedeas.federation.gaussian_sums import SUMS, GaussianSums
 from fedeas.federation.rounds import Schedule, federate
 from fedeas.federation.worker import LocalEngine, Worker
 from fedeas.generators import GaussianGenerator
-from fedeas.generators.class_sums import SumNoise
-from fedeas.generators.registry import parse_generator
-from fedeas.generators.settings import GeneratorContext
+from fedeas.generators.gaussian import SumNoise
+from fedeas.generators.kinds import GeneratorContext, parse_generator
 
 NAMES, SHAPE = ("cat", "dog", "frog"), (3, 4, 2)
 ALGORITHM = GaussianSums(Gaussian(components=5, basis="dct"), SHAPE, NAMES)

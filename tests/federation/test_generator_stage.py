@@ -13,7 +13,7 @@ from fedeas.algorithms.base import Fleet, Reply
 from fedeas.config import load_config
 from fedeas.core.errors import InputError, SpecError
 from fedeas.core.provenance import Seen
-from fedeas.federation import generator_stage
+from fedeas.federation import clients
 from fedeas.federation.generator_rounds import DiffusionRounds
 from fedeas.federation.parts import seen_by_generator
 from fedeas.federation.run import execute
@@ -22,7 +22,7 @@ from fedeas.generators.diffusion import presets
 from fedeas.generators.diffusion.presets import PRESETS, Network
 from fedeas.generators.diffusion.updates import ClientUpdates, initial_network, read_moments, sent_moments
 from fedeas.generators.diffusion.weights import Weights, half
-from fedeas.generators.registry import parse_generator
+from fedeas.generators.kinds import parse_generator
 from fedeas.runs.store import RunStore
 
 SHAPE, CLASSES = (1, 8, 8), tuple("ab")
@@ -136,7 +136,7 @@ class TestTheStage:
 
     def test_a_run_without_images_trains_none(self, tmp_path):
         execute(config("policy=no-generation"), RunStore(tmp_path), on_stage=Counted(fail_after=1))
-        assert not (tmp_path / generator_stage.FOLDER).exists()
+        assert not (tmp_path / clients.FOLDER).exists()
 
     def test_clients_with_one_image_take_part(self, tmp_path):
         owners = tmp_path / "split.csv"

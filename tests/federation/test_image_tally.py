@@ -1,11 +1,13 @@
 """A run counts the synthetic images of a client once, in the first round in which the client trains."""
 
+from types import SimpleNamespace
+
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
 from fedeas.federation.run import ImageTally
-from fedeas.generators.noting import NotingGenerator
+from fedeas.generators.pools import NotingGenerator
 
 GENERATED = np.array([5, 0, 7, 11])
 CLIENTS = st.sets(st.integers(0, 3))
@@ -28,7 +30,9 @@ def test_a_resumed_tally_counts_as_one_that_never_stopped(rounds, done):
 
 def test_images_from_the_bank_are_counted_apart():
     notes = [{"clients": [0, 2], "found": 8, "made": 4}, {"clients": [3], "found": 0, "made": 11}]
-    tally = ImageTally(GENERATED, [], NotingGenerator(None, notes, notes.append))
+    tally = ImageTally(
+        GENERATED, [], NotingGenerator(SimpleNamespace(num_classes=2, shape=(1, 1, 1)), notes, notes.append)
+    )
     rounds = [tally.count(record) for record in records([({0, 2}, set()), ({0, 1}, set()), ({3}, set())])]
     assert rounds == [
         {"generated": 12, "images": {"found": 8, "made": 4}},

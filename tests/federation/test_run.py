@@ -386,7 +386,7 @@ def test_saving_takes_no_more_than_its_share_of_the_time(tmp_path, monkeypatch):
         saved.append(rounds)
 
     monkeypatch.setattr("fedeas.federation.checkpoint.save_checkpoint", save)
-    keep = Saver(Run(tmp_path, RunConfig()), "print", total=300)
+    keep = Saver(Run(tmp_path, RunConfig()).checkpoint, "print", total=300)
     for rounds in range(1, 301):
         clock[0] += 2.0
         keep(rounds, {}, Engine(), at_once=False)

@@ -99,7 +99,7 @@ def test_a_federation_needs_no_training_data_on_the_server_and_not_every_class_o
 
 
 def test_generators_of_code_and_diffusion_need_no_images_of_a_class():
-    from fedeas.generators.registry import parse_generator
+    from fedeas.generators.kinds import parse_generator
 
     without = ["diffusion", "sd_turbo", "python:mine:make", "gaussian(weights=mine)", "shared(of=diffusion)"]
     fitted = ["gaussian", "shared(of=gaussian)", "agreeing(of=diffusion)", "held-out"]

@@ -19,7 +19,7 @@ from safetensors.torch import load_file
 from fedeas.config import checked_config, load_config
 from fedeas.core.errors import InputError, RunError
 from fedeas.data.sources import load_dataset
-from fedeas.flower.app import describe_participation, run_on
+from fedeas.flower.app import run_on
 from fedeas.flower.client import Participant
 from fedeas.flower.node_settings import NodeSettings, TellableError, read_node_config
 from fedeas.flower.revealed_counts import Share
@@ -260,19 +260,6 @@ def test_a_node_of_another_version_ends_the_run_at_once(tmp_path):
     grid.delivered = delivered
     with pytest.raises(RunError, match=r"^node \d+: this node runs fedeas 0.0 only \("):
         run_on(grid, config("engine.timeout=600"), RunStore(tmp_path / "runs"))
-
-
-def test_a_client_that_misses_all_its_rounds_is_told_while_the_run_goes_on(tmp_path, caplog):
-    grid = StraightGrid(tmp_path / "nodes", CLIENTS, silent={1})
-    told = []
-
-    def after(record):
-        told.append([each.getMessage() for each in caplog.records if each.levelno == logging.ERROR])
-
-    run = run_on(grid, config("rounds.total=4", "engine.min_share=0.5"), RunStore(tmp_path / "runs"), after)
-    assert [len(each) for each in told] == [0, 0, 1, 1]
-    assert "client 1 has missed 3" in told[-1][0]
-    assert describe_participation(run.rounds()).endswith("client 1 in 0 of 4")
 
 
 def test_the_settings_of_a_run_travel_as_they_were_read():

@@ -12,7 +12,7 @@ from fedeas.config import load_config
 from fedeas.config.hyperparameters import parse_hyperparameters
 from fedeas.data.partition import Partition
 from fedeas.data.sources import load_dataset
-from fedeas.generators.registry import parse_generator
+from fedeas.generators.kinds import parse_generator
 from fedeas.planning.policies import parse_policy
 from fedeas.planning.request import Limits, choose_policy
 from fedeas.planning.tables import CountTable

@@ -26,11 +26,11 @@ from waiting import LIMIT, wait_until
 
 from fedeas.cli.bank import bank as commands
 from fedeas.core.errors import InputError, RunError
-from fedeas.generators.bank import Address, Bank
-from fedeas.generators.bank import bank as bank_module
-from fedeas.generators.bank import slots as module
-from fedeas.generators.bank.slots import shared
+from fedeas.generators import bank as bank_module
+from fedeas.generators import slots as module
+from fedeas.generators.bank import Bank
 from fedeas.generators.base import checked_address, image_index
+from fedeas.generators.slots import Address, shared
 
 FINGERPRINT = hashlib.sha256(b"hashed").hexdigest()
 NAME = FINGERPRINT[:16]
@@ -481,10 +481,13 @@ def broken(text):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (renamed, f"holds images of generator {NAME} .*, not 1212121212121212 .*; remove it with `fedeas bank prune"),
+        (
+            renamed,
+            f"holds images of generator {FINGERPRINT} .*, not 1212121212121212.*; remove it with `fedeas bank prune",
+        ),
         (rewritten(fingerprint=NAME + "0" * 48), f"generator {NAME}000.*, not {FINGERPRINT} "),
-        (rewritten(shape=[1, 5, 3]), rf"generator {FINGERPRINT} \(10 classes, images 1x5x3\), not .*images 1x3x5\)"),
-        (rewritten(num_classes=11), rf"\(11 classes, .*, not {FINGERPRINT} \(10 classes"),
+        (rewritten(shape=[1, 5, 3]), rf"generator {FINGERPRINT} \(10 classes of 1 x 5 x 3\), not .*of 1 x 3 x 5\)"),
+        (rewritten(num_classes=11), rf"\(11 classes of .*, not {FINGERPRINT} \(10 classes"),
         (rewritten(format="fedeas-bank-0"), "unusable .written by another version of fedeas.; remove it with"),
         (rewritten(shape=[0, 1, 1]), "unusable .its fingerprint or shape cannot be right"),
         (rewritten(fingerprint="../.."), "unusable .its fingerprint or shape cannot be right"),
@@ -548,8 +551,8 @@ def failing(**changes):
         ),
         (lambda root: Bank(root).of(failing(fingerprint="abc")), "fingerprint 'abc' is not made of 16 or more digits"),
         (lambda root: Bank(root).of(failing(batch_size=0)), "batch_size must be at least 1, not 0"),
-        (lambda root: Bank(root / "file").of(Hashed()), "cannot be used .*; give a folder that can be written"),
-        (lambda root: shared(root).__enter__(), "cannot be used .*; give a folder that can be written"),
+        (lambda root: Bank(root / "file").of(Hashed()), "cannot be (created|used) .*; choose another place"),
+        (lambda root: shared(root).__enter__(), "cannot be used .*; choose another place"),
         (lambda root: Bank(root).name("..") and None, "'..' is no fingerprint; give its first digits"),
         (lambda root: Bank(root).name("") and None, "'' is no fingerprint"),
         (lambda root: Bank(root).name("0123"), "nothing of a generator 0123; `fedeas bank ls` lists what there is"),

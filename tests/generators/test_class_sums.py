@@ -10,7 +10,7 @@ from scipy.fft import dctn
 
 from fedeas import InputError
 from fedeas.generators import GaussianGenerator
-from fedeas.generators.class_sums import (
+from fedeas.generators.gaussian import (
     BASIS_STEPS,
     CENTRE,
     SCORE_STEPS,

@@ -20,8 +20,7 @@ from fedeas.data.sources import load_dataset
 from fedeas.generators import GaussianGenerator, image_index
 from fedeas.generators import gaussian as module
 from fedeas.generators.base import NOISE_STEPS, address_noise, client_of, number_of, plan_addresses
-from fedeas.generators.registry import parse_generator
-from fedeas.generators.settings import GeneratorContext
+from fedeas.generators.kinds import GeneratorContext, parse_generator
 
 PIXELS, LABELS = load_digits(return_X_y=True)
 DIGITS = np.rint(PIXELS * 255 / 16).astype(np.uint8).reshape(-1, 1, 8, 8)

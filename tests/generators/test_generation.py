@@ -11,11 +11,11 @@ from safetensors.numpy import save_file
 
 import fedeas
 from fedeas.calls.images import generate
+from fedeas.calls.plan_images import HEADER, MANIFEST, ImageFormat, source_for, write_images
 from fedeas.core.errors import InputError
 from fedeas.core.files import temporary
 from fedeas.data.sources import load_dataset, load_own
 from fedeas.generators import GaussianGenerator
-from fedeas.generators.plan_images import HEADER, MANIFEST, ImageFormat, source_for, write_images
 from fedeas.planning.counts import Allocation, LabelCounts
 from fedeas.planning.tables import read_allocation, write_allocation
 

@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 from fedeas.generators.bank import Bank
 from fedeas.generators.base import plan_addresses
-from fedeas.generators.noting import NotingGenerator
-from fedeas.generators.pools import KeptPool
+from fedeas.generators.pools import KeptPool, NotingGenerator
 
 
 class Grey:

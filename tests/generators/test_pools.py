@@ -14,10 +14,8 @@ from fedeas.data.sources import load_dataset
 from fedeas.federation.run import execute, identified
 from fedeas.federation.split import set_aside, split_data
 from fedeas.generators.base import address_noise, image_index, plan_addresses
-from fedeas.generators.kinds import HeldOut
+from fedeas.generators.kinds import GeneratorContext, HeldOut, parse_generator
 from fedeas.generators.pools import HeldOutImages, SharedPool, distinct_in_pool, numbers_in_pool
-from fedeas.generators.registry import parse_generator
-from fedeas.generators.settings import GeneratorContext
 from fedeas.runs.store import RunStore
 
 SHAPE = (1, 2, 2)

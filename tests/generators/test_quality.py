@@ -364,18 +364,16 @@ def test_the_packaged_digits_weights_make_digits(gaussian, yardstick):
 
 
 def test_measures_refuse_images_that_do_not_fit(trained, yardstick):
-    with pytest.raises(InputError, match="generated images: 3 labels but 4 indices"):
+    with pytest.raises(InputError, match="3 labels but 4 indices"):
         judge(DIGITS[:4], LABELS[:3], yardstick)
-    with pytest.raises(InputError, match="1 images are too few to judge"):
+    with pytest.raises(InputError, match="a Frechet distance needs at least two images"):
         judge(DIGITS[:1], LABELS[:1], yardstick)
-    with pytest.raises(InputError, match="test images: label 77 is not between 0 and 9"):
+    with pytest.raises(InputError, match="label 77 is not between 0 and 9"):
         Yardstick.of(trained, DIGITS, DIGITS[:1], [77])
     with pytest.raises(InputError, match="at least two training images"):
         Yardstick.of(trained, DIGITS[:1], DIGITS, LABELS)
     with pytest.raises(InputError, match="the generator has 9 classes, the classifier 10"):
         measure_generator(Planted([], (), num_classes=9), yardstick)
-    with pytest.raises(InputError, match="per_class must be 1 or more, not 0"):
-        measure_generator(Planted([], ()), yardstick, per_class=0)
     with pytest.raises(InputError, match="have no neighbours among"):
         nearest(DIGITS, few(side=9)[0])
 

@@ -23,10 +23,18 @@ from fedeas.generators.diffusion.presets import Network
 from fedeas.generators.diffusion.sampling import DiffusionGenerator
 from fedeas.generators.diffusion.weights import Weights, half
 from fedeas.generators.filtered import Filtered
-from fedeas.generators.kinds import ClassifierFiltered, Diffusion, Gaussian, Python, SdTurbo, Shared
+from fedeas.generators.kinds import (
+    GENERATORS,
+    ClassifierFiltered,
+    Diffusion,
+    Gaussian,
+    GeneratorContext,
+    Python,
+    SdTurbo,
+    Shared,
+    parse_generator,
+)
 from fedeas.generators.quality.classifier import RECIPES, Classifier
-from fedeas.generators.registry import GENERATORS, parse_generator
-from fedeas.generators.settings import GeneratorContext
 
 # diffusers makes an array of a tensor in a way that numpy 2 wants otherwise; only tests make errors of such warnings.
 pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation doesn't accept a copy:DeprecationWarning")
@@ -240,7 +248,7 @@ def test_a_classifier_that_is_trained_for_a_filter_is_kept_in_the_bank(tmp_path,
 
 def test_the_classifier_of_a_filter_uses_the_device_of_the_run(tmp_path, monkeypatch):
     places = []
-    monkeypatch.setattr("fedeas.generators.settings.seen_by", lambda path: NOT_KNOWN)
+    monkeypatch.setattr("fedeas.generators.kinds.seen_by", lambda path: NOT_KNOWN)
     monkeypatch.setattr(Classifier, "load", lambda path, device="cpu": places.append((path, device)))
     monkeypatch.setattr("fedeas.generators.filtered.Filtered", lambda source, judge: None)
     parse_generator('agreeing(of=gaussian(components=4), classifier="c.safetensors")').ready(
@@ -399,7 +407,7 @@ def test_identities_are_computed_without_torch():
 import sys
 sys.modules["torch"] = sys.modules["safetensors.torch"] = None
 from fedeas.models import initial_weights as starts
-from fedeas.generators.registry import parse_generator
+from fedeas.generators.kinds import parse_generator
 print(parse_generator("agreeing(of=diffusion)").content("digits")["of weights"], starts.content("digits")["weights"])
 """
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)

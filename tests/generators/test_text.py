@@ -13,8 +13,7 @@ from PIL import Image
 from fedeas import InputError
 from fedeas.core.errors import RunError
 from fedeas.generators import text as module
-from fedeas.generators.registry import parse_generator
-from fedeas.generators.settings import GeneratorContext
+from fedeas.generators.kinds import GeneratorContext, parse_generator
 from fedeas.generators.text import TextToImage, to_bytes
 
 diffusers = pytest.importorskip("diffusers")
@@ -270,12 +269,12 @@ def test_numbers_that_are_not_finite_are_an_error(folder):
     [
         ({"template": "a photo"}, "template 'a photo' must contain {} once, where the name of the class goes"),
         ({"template": "{} and {}"}, "template '{} and {}' must contain {} once, where the name of the class goes"),
-        ({"class_names": ()}, "no class names; a text-to-image generator needs one for each class"),
-        ({"class_names": ("cat", " ")}, "class 1 has an empty name; it is what the model is asked for"),
+        ({"class_names": ()}, "class names []: give one for each class; the model is asked for them"),
+        ({"class_names": ("a", " ")}, "class names ['a', ' ']: give one for each class; the model is asked for them"),
         ({"shape": (2, 8, 8)}, "images must have 1 or 3 channels and at least one pixel, not shape (2, 8, 8)"),
         ({"size": 36}, "size must be a multiple of 8, not 36"),
-        ({"steps": 0}, "steps and batch_size must be at least 1, not 0 and 4"),
-        ({"guidance": -1}, "guidance must be 0 or more, not -1"),
+        ({"steps": 0}, "steps must be a whole number, 1 or more, not 0"),
+        ({"guidance": -1}, "guidance must be a finite number, 0 or more, not -1"),
         ({"precision": "fp8"}, "precision must be one of auto, fp32, bf16, fp16, not 'fp8'"),
     ],
 )

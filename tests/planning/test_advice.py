@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from strategies import label_counts
 
 from fedeas.config import load_config
+from fedeas.generators.kinds import parse_generator
 from fedeas.generators.pools import distinct_in_pool
-from fedeas.generators.registry import parse_generator
 from fedeas.planning.advice import ADVICE, advice_for
 from fedeas.planning.policies import parse_policy
 from fedeas.planning.policies.base import Needs

@@ -9,7 +9,7 @@ import pytest
 from fedeas.config import RunConfig, load_config
 from fedeas.data.partition import paper_replay
 from fedeas.data.sources import load_dataset
-from fedeas.federation import forecast
+from fedeas.federation import run as running
 from fedeas.federation.split import split_data
 from reproduction.artefacts import artefacts
 from reproduction.costs import _trained, estimate, seconds_of_all, speeds, steps_of_a_round
@@ -190,7 +190,7 @@ def test_a_forecast_of_several_runs_counts_their_steps():
 def test_steps_of_a_round_are_those_that_the_run_expects(steps):
     config = with_steps(steps, FEDEAS)
     samples = plan_of(config).counts.sizes + plan_of(config).per_client
-    assert steps_of_a_round(config) == forecast.steps_of_a_round(config, samples)
+    assert steps_of_a_round(config) == running.steps_of_a_round(config, samples)
 
 
 def test_larger_plans_take_longer():

@@ -97,19 +97,16 @@ def _is_tensors(answer: object) -> bool:
     return isinstance(answer, Mapping) and all(isinstance(value, Tensor) for value in answer.values())
 
 
-def _is_reply_and_state(answer: object) -> bool:
-    match answer:
-        case [Reply(), state]:
-            return _is_tensors(state)
-        case _:
-            return False
-
-
 ANSWERS: dict[str, tuple[str, Callable[[object], bool]]] = {
     **dict.fromkeys(("init", "setup_server", "broadcast", "server_update"), ("a dictionary of tensors", _is_tensors)),
     "setup_client": ("a Reply or None", lambda answer: answer is None or isinstance(answer, Reply)),
     "objective": ("an Objective", lambda answer: isinstance(answer, Objective)),
-    "client_update": ("a Reply and the client's state (a dictionary of tensors)", _is_reply_and_state),
+    "client_update": (
+        "a Reply and the client's state (a dictionary of tensors)",
+        lambda answer: (
+            isinstance(answer, tuple) and len(answer) == 2 and isinstance(answer[0], Reply) and _is_tensors(answer[1])
+        ),
+    ),
 }
 """For each method, a description of its answer and the test of it: users write their own methods."""
 

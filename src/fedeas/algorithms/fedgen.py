@@ -31,11 +31,9 @@ COUNTS, SHARES, CLASSES, SEED = "fleet/counts", "fleet/shares", "fleet/classes",
 ASKED, ASKED_NOISE, OWN_NOISE = "asked", "asked_noise", "own_noise"
 WEIGHT, LATENT = "weight/generated", "weight/latent"
 
-DECAY = 0.98
-"""Factor by which the learning rate and the clients' loss weights shrink in each round."""
+DECAY = 0.98  # factor by which the learning rate and the clients' loss weights shrink in each round
 
-WEIGHT_DECAY = 1e-2
-"""Weight decay of Adam, for the generator."""
+WEIGHT_DECAY = 1e-2  # weight decay of Adam, for the generator
 
 
 class LatentGenerator(nn.Module):

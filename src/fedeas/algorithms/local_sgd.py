@@ -16,9 +16,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+from torch.optim.sgd import sgd
 
 from fedeas.algorithms.base import Arrays, ClientJob, batch_sizes, head_of
-from fedeas.algorithms.sgd import Descent
 from fedeas.config.hyperparameters import CrossEntropy, parse_loss
 from fedeas.config.sections import TrainConfig
 from fedeas.core.arrays import IntArray
@@ -26,8 +26,48 @@ from fedeas.core.devices import autocast
 from fedeas.core.digests import stream
 from fedeas.core.errors import RunError
 
-TERMS = "loss/terms"
-"""In the shared tensors of an objective: what is added to the logit of each class, (classes,)."""
+
+class Descent:
+    """SGD with momentum and weight decay; the parameters of the model are updated in place.
+
+    It calls torch's function, because the overhead of torch.optim is a large part of a step where networks are small.
+    """
+
+    fused: bool | None = None  # whether torch updates all parameters in one kernel; None leaves the choice to torch
+
+    def __init__(self, model: nn.Module, train: TrainConfig, rate: float | Tensor) -> None:
+        self.parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
+        self.velocities: list[Tensor | None] = [None] * len(self.parameters)
+        self.momentum, self.weight_decay = train.momentum, train.weight_decay
+        self.rate = rate
+
+    def expect(self, loss: Tensor, corrected: bool) -> None:
+        """Get ready for the backward pass of this loss; `corrected` says whether gradients will be changed after it."""
+        for parameter in self.parameters:
+            parameter.grad = None
+
+    @torch.no_grad()
+    def step(self) -> None:
+        """Update the parameters that have a gradient."""
+        moved = [i for i, parameter in enumerate(self.parameters) if parameter.grad is not None]
+        velocities = [self.velocities[i] for i in moved]
+        sgd(
+            [self.parameters[i] for i in moved],
+            [self.parameters[i].grad for i in moved],  # type: ignore[misc]
+            velocities,
+            fused=self.fused,
+            weight_decay=self.weight_decay,
+            momentum=self.momentum,
+            lr=self.rate,  # type: ignore[arg-type]
+            dampening=0.0,
+            nesterov=False,
+            maximize=False,
+        )
+        for i, velocity in zip(moved, velocities, strict=True):
+            self.velocities[i] = velocity
+
+
+TERMS = "loss/terms"  # in the shared tensors of an objective: what is added to the logit of each class, (classes,)
 
 
 @dataclass(frozen=True, eq=False)
@@ -247,10 +287,6 @@ def augmented(images: Tensor, drawn: Mapping[str, Tensor]) -> Tensor:
         images = torch.where(drawn["flip"][:, None, None, None], images.flip(-1), images)
     if "down" not in drawn:
         return images
-    number, colours, height, width = images.shape
-    padded = functional.pad(images, (reach(height),) * 4)
-    rows = drawn["down"][:, None] + torch.arange(height, device=images.device)
-    columns = drawn["right"][:, None] + torch.arange(width, device=images.device)
-    each = torch.arange(number, device=images.device)[:, None, None, None]
-    channels = torch.arange(colours, device=images.device)[None, :, None, None]
-    return padded[each, channels, rows[:, None, :, None], columns[:, None, None, :]]
+    height, width = images.shape[2:]
+    crops = functional.pad(images, (reach(height),) * 4).unfold(2, height, 1).unfold(3, width, 1)
+    return crops[torch.arange(len(images), device=images.device), :, drawn["down"], drawn["right"]]

@@ -23,8 +23,7 @@ from fedeas.core.errors import InputError, PolicyError, SpecError
 from fedeas.core.files import PathLike
 from fedeas.generators.bank import Bank
 from fedeas.generators.base import Shape, checked_address, plan_addresses
-from fedeas.generators.registry import AnyGenerator, generator_from, parse_generator
-from fedeas.generators.settings import GeneratorContext
+from fedeas.generators.kinds import AnyGenerator, GeneratorContext, generator_from, parse_generator
 from fedeas.planning.counts import Allocation, LabelCounts, whole_numbers
 from fedeas.planning.plan import AnyPlan, Plan, read_plan
 from fedeas.planning.policies import POLICIES, AllocationPolicy, FedEAS

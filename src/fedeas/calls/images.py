@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any, SupportsIndex
 import numpy as np
 from numpy.typing import NDArray
 
+from fedeas.calls.plan_images import source_for
 from fedeas.core.arrays import IntArray
 from fedeas.core.files import PathLike
 from fedeas.generators.bank import Bank
 from fedeas.generators.base import Shape
-from fedeas.generators.plan_images import source_for
-from fedeas.generators.registry import AnyGenerator
+from fedeas.generators.kinds import AnyGenerator
 from fedeas.planning.counts import Allocation
 from fedeas.planning.plan import AnyPlan, read_plan
 

@@ -21,10 +21,8 @@ from fedeas.data.known import KNOWN
 from fedeas.data.partition import PAPER_SEED
 from fedeas.federation.split import Split, set_aside, split_as, split_of
 from fedeas.generators.base import plan_addresses
-from fedeas.generators.kinds import HeldOut, Shared
+from fedeas.generators.kinds import GeneratorContext, GeneratorSettings, HeldOut, Shared, parse_generator
 from fedeas.generators.pools import distinct_in_pool, taken_from_pool
-from fedeas.generators.registry import parse_generator
-from fedeas.generators.settings import GeneratorContext, GeneratorSettings
 from fedeas.planning.counts import LabelCounts
 from fedeas.planning.examples import EXAMPLES
 from fedeas.planning.plan import Plan
@@ -33,7 +31,7 @@ from fedeas.planning.policies.base import policy_name
 from fedeas.runs.store import Record, Run, RunStore
 
 if TYPE_CHECKING:
-    from fedeas.federation.forecast import Forecast
+    from fedeas.federation.run import Forecast
 
 AnyConfig = RunConfig | Mapping[str, Any] | PathLike | None
 """A config, its content, its file, or nothing for the defaults."""

@@ -37,7 +37,7 @@ def generate(
     device: Device = "auto",
 ) -> None:
     """Make the images of a plan; the same command resumes."""
-    from fedeas.generators.plan_images import ImageFormat, check_folder, source_for, write_images
+    from fedeas.calls.plan_images import ImageFormat, check_folder, source_for, write_images
 
     if form not in list(ImageFormat):
         raise InputError(f"unknown format {form!r}; use {FORMATS}")

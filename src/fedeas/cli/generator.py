@@ -134,7 +134,7 @@ def _config_for(path: Path, dataset: str, data_root: Path | None, **settings: An
 
 def _trained_by_clients(config: RunConfig, runs: Path, minutes: float, strict: bool) -> Path | None:
     """Let the clients of a config train its generator, and return its weights; None if the time is over first."""
-    from fedeas.federation.generator_stage import train_generator
+    from fedeas.federation.clients import train_generator
     from fedeas.federation.parts import refuse_unknown_ancestors
 
     if strict:
@@ -213,13 +213,11 @@ def check(
     from fedeas.core.devices import chosen_device
     from fedeas.data.sources import load_dataset
     from fedeas.generators.diffusion.weights import Weights
+    from fedeas.generators.kinds import GeneratorContext, parse_generator
     from fedeas.generators.quality.classifier import Classifier
-    from fedeas.generators.quality.duration import comparing_seconds, drawing_seconds, training_seconds
     from fedeas.generators.quality.grid import sample_grid
     from fedeas.generators.quality.membership import attack
     from fedeas.generators.quality.metrics import Yardstick, measure_generator
-    from fedeas.generators.registry import parse_generator
-    from fedeas.generators.settings import GeneratorContext
 
     data, place = load_dataset(dataset, data_root), chosen_device(device)
     sources = [parse_generator(each) for each in (spec, beside) if each]
@@ -227,11 +225,6 @@ def check(
     made = [source.ready(context) for source in sources]
     candidates = _candidates(data, members, clients, data_root)
     known = classifier if classifier is not None and classifier.exists() else None
-    images = per_class * data.num_classes + len(candidates.labels)
-    seconds = sum(drawing_seconds(each, images, place) for each in made)
-    seconds += comparing_seconds(data.images, images * len(made) + len(data.test_images), place)
-    seconds += 0 if known else training_seconds(data.images, data.num_classes, place)
-    announce(seconds, "to judge these images")
     unseen = Weights.load(reference) if reference else None
     attacks = [attack(each, candidates, data.name, unseen) for each in made]
     judge = Classifier.load(known, str(place)) if known else _trained_judge(data, str(place))
@@ -347,7 +340,6 @@ def _rows_on_seen(seen: Seen, dataset: str, device: str, data_root: Path | None)
     """The answers for both parts of a dataset, and near-duplicates of all training data in its test part."""
     from fedeas.core.devices import chosen_device
     from fedeas.data.sources import load_dataset
-    from fedeas.generators.quality.duration import comparing_seconds
     from fedeas.generators.quality.metrics import near_duplicates
 
     data, place = load_dataset(dataset, data_root), chosen_device(device)
@@ -356,7 +348,6 @@ def _rows_on_seen(seen: Seen, dataset: str, device: str, data_root: Path | None)
         try:
             other = data if one.dataset == data.name else load_dataset(one.dataset, data_root)
             images, _ = other.seen_under("merged" if "test" in one.parts else "clean")
-            announce(comparing_seconds(images, 2 * len(data.test_images), place), f"to compare with {one.dataset}")
             found, turned = near_duplicates(data.test_images, images, place)
             said = f"{found:,} of {len(data.test_images):,} test images ({turned:,} if turned by 180 degrees)"
         except FedEASError as error:

@@ -18,7 +18,7 @@ from fedeas.runs.progress import seconds_left
 from fedeas.runs.store import Record
 
 if TYPE_CHECKING:
-    from fedeas.federation.forecast import Forecast
+    from fedeas.federation.run import Forecast
 
 LONG = 60.0  # seconds from which on a command says beforehand how long it will take
 SECONDS_PER_LINE = 60.0  # within a round, without a terminal

@@ -39,7 +39,7 @@ from fedeas.runs.store import PACKED_RUNS, Record, Run, RunStore, read_run, soun
 from fedeas.runs.tracking.base import Follower, Tracker, parse_tracker
 
 if TYPE_CHECKING:
-    from fedeas.federation.forecast import Forecast
+    from fedeas.federation.run import Forecast
 
 Reference = Annotated[
     str | None, typer.Option(help="Label or name of the method that the others are compared with.", show_default=False)

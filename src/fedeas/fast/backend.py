@@ -17,7 +17,7 @@ from fedeas.fast.fusion import FusionEngine
 from fedeas.fast.lanes import LanesEngine
 from fedeas.fast.overlap import federate
 from fedeas.fast.stacked import can_be_stacked, gathered_values
-from fedeas.federation.backend import PLAIN, Backend
+from fedeas.federation.engines.processes import PLAIN, Backend
 from fedeas.federation.metrics import NO_CLASS, Evaluation
 from fedeas.federation.worker import LocalEngine, Worker
 from fedeas.gpu import Captured, waking

@@ -22,6 +22,7 @@ from fedeas.algorithms.local_sgd import (
     TERMS,
     Batch,
     BatchPlan,
+    Descent,
     LocalResult,
     Objective,
     augmented,
@@ -30,7 +31,6 @@ from fedeas.algorithms.local_sgd import (
     one_step,
     plan_batches,
 )
-from fedeas.algorithms.sgd import Descent
 from fedeas.config.sections import TrainConfig
 from fedeas.core.errors import InputError
 from fedeas.data.client import Normaliser

@@ -11,7 +11,6 @@ from fedeas.algorithms.base import Arrays, as_group, members
 from fedeas.core.errors import FedEASError, InputError, RunError
 from fedeas.core.weight_files import described, read_tensors, write_tensors
 from fedeas.federation.engines.base import Engine
-from fedeas.runs.store import Run
 
 SERVER, CLIENT = "server/", "client/"
 SHARE = 0.02  # largest share of the time that saving may take
@@ -40,15 +39,15 @@ def save_checkpoint(path: Path, fingerprint: str, rounds: int, server: Arrays, c
 class Saver:
     """Saves the state of a run after its rounds, but so rarely that it takes at most a fiftieth of the time.
 
-    After a kill, rounds since the last save are done again, with the same result: their records are dropped. `before`
-    is the state from which the run resumes, if there is one.
+    After a kill, rounds since the last save are done again, with the same result: the caller drops their records.
+    `before` is the state from which the run resumes, if there is one, and `done` the number of rounds before it.
     """
 
-    def __init__(self, run: Run, fingerprint: str, total: int) -> None:
-        self.path, self.fingerprint, self.total = run.checkpoint, fingerprint, total
+    def __init__(self, path: Path, fingerprint: str, total: int) -> None:
+        self.path, self.fingerprint, self.total = path, fingerprint, total
         self.last = self.cost = 0.0
-        self.before = load_checkpoint(self.path, fingerprint) if self.path.exists() else None
-        run.keep_rounds(self.before.rounds if self.before else 0)
+        self.before = load_checkpoint(path, fingerprint) if path.exists() else None
+        self.done = self.before.rounds if self.before else 0
 
     def __call__(self, rounds: int, server: Arrays, engine: Engine, at_once: bool) -> None:
         """Save the state if it is time, if these are all rounds, or if `at_once`."""

@@ -16,8 +16,7 @@ from fedeas.algorithms.base import MODEL, Arrays, ClientJob, Fleet, Reply
 from fedeas.algorithms.fedavg import FedAvg
 from fedeas.config.generators import Gaussian
 from fedeas.generators.base import Shape
-from fedeas.generators.class_sums import SumNoise, check_sizes, class_sums
-from fedeas.generators.gaussian import GaussianGenerator
+from fedeas.generators.gaussian import GaussianGenerator, SumNoise, check_sizes, class_sums
 
 SUMS = f"{MODEL}class_sums"
 """The only tensor of states and messages, as `class_sums` gives it; transports refuse replies of another form."""

@@ -20,8 +20,7 @@ from fedeas.core.errors import RunError
 from fedeas.core.records import Record
 from fedeas.data.client import Normaliser
 
-NO_CLASS = -1
-"""The label of images that only fill up a batch."""
+NO_CLASS = -1  # the label of images that only fill up a batch
 
 
 @dataclass(frozen=True, eq=False)

@@ -17,8 +17,9 @@ from fedeas.core.provenance import Answer, refuse_unknown
 from fedeas.core.spec import own_code_in
 from fedeas.data.client import ClientData, Normaliser
 from fedeas.data.dataset import Dataset
+from fedeas.federation.rounds import Schedule
 from fedeas.federation.split import FederatedData, load_data, split_data
-from fedeas.generators.registry import content_digest, federated_in, parse_generator
+from fedeas.generators.kinds import content_digest, federated_in, parse_generator
 from fedeas.models.build import build_model, suited_to
 from fedeas.models.initial_weights import check_clean_start
 from fedeas.models.initial_weights import content as content_of_start
@@ -49,6 +50,12 @@ class Parts:
         """The real samples of a client."""
         mine = self.data.partition.indices[client]
         return ClientData.of(self.data.images[mine], self.data.labels[mine], self.normalise)
+
+    def schedule(self, start: int) -> Schedule:
+        """The schedule of a run that has done `start` rounds."""
+        config, rounds = self.config, self.config.rounds
+        clients = config.partition.clients
+        return Schedule(rounds.total, clients, config.participants, config.seed, rounds.eval_every, start)
 
     def on_device(self, arrays: Arrays) -> Arrays:
         """These tensors on the run's device."""

@@ -27,8 +27,8 @@ from fedeas.core.weight_files import (
     write_tensors,
 )
 from fedeas.data.names import checked_name
-from fedeas.federation.backend import BackendFor
 from fedeas.federation.checkpoint import load_checkpoint
+from fedeas.federation.engines.processes import BackendFor
 from fedeas.federation.metrics import Evaluation
 from fedeas.federation.parts import Parts
 from fedeas.federation.run import OnStart, Pause, execute, identified

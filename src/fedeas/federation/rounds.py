@@ -11,7 +11,6 @@ from torch import Tensor
 
 from fedeas.algorithms.base import Arrays, Reply
 from fedeas.algorithms.fedavg import FedAvg
-from fedeas.config.run import RunConfig
 from fedeas.core.digests import stream
 from fedeas.core.records import Record
 from fedeas.federation.engines.base import Engine, Task
@@ -35,13 +34,6 @@ class Schedule:
     seed: int
     eval_every: int = 1
     start: int = 0
-
-    @staticmethod
-    def of(config: RunConfig, start: int = 0) -> Schedule:
-        """The schedule of a run that has done `start` rounds."""
-        rounds = config.rounds
-        clients = config.partition.clients
-        return Schedule(rounds.total, clients, config.participants, config.seed, rounds.eval_every, start)
 
     def clients(self, round: int) -> list[int]:
         """The ids of a round's clients, in order.

@@ -11,35 +11,47 @@ from collections.abc import Callable, Iterable
 from contextlib import closing, suppress
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from torch.nn import functional
 
 from fedeas.algorithms.base import Arrays, Fleet
+from fedeas.algorithms.local_sgd import Descent
 from fedeas.config.run import RunConfig
 from fedeas.config.sections import ModelConfig
 from fedeas.core import VERSION
 from fedeas.core.arrays import IntArray
-from fedeas.core.devices import chosen_device, device_name, torch_precision, torch_threads
+from fedeas.core.devices import chosen_device, device_name, seconds_of, torch_precision, torch_threads
 from fedeas.core.errors import InputError
 from fedeas.core.files import PathLike
 from fedeas.core.log import log
 from fedeas.core.weight_files import checkout_of
-from fedeas.federation.backend import PLAIN, Backend, BackendFor
 from fedeas.federation.checkpoint import Saver
-from fedeas.federation.clients import Clients, LocalClients
+from fedeas.federation.clients import Clients, LocalClients, OnStage, bytes_of
 from fedeas.federation.engines.base import OnClient
-from fedeas.federation.forecast import Forecast, forecast
-from fedeas.federation.generator_stage import OnStage, bytes_of
+from fedeas.federation.engines.processes import PLAIN, Backend, BackendFor, divided_cores
 from fedeas.federation.metrics import gamma_hat
 from fedeas.federation.parts import Parts, pinned, seen_by_generator, unknown_content
-from fedeas.federation.rounds import Probe, Schedule, set_up
+from fedeas.federation.rounds import set_up
 from fedeas.federation.split import load_data, split_data
-from fedeas.generators.noting import NotingGenerator
+from fedeas.generators.pools import NotingGenerator
 from fedeas.models.build import parameter_names
+from fedeas.planning.counts import Allocation
 from fedeas.runs.accuracy_curves import summarise
 from fedeas.runs.store import Record, Run, RunStore, read_run, trained
+
+
+class Forecast(NamedTuple):
+    """Seconds of training, the rounds that are left, and the number of images that the plan asks for."""
+
+    seconds: float
+    rounds: int
+    images: int
+    is_bound: bool = False
+    """Whether `seconds` is an upper bound; on a GPU it is, because clients train at the same time."""
+
 
 Progress = Callable[[Record], None]
 Pause = Callable[[Record], bool]
@@ -113,7 +125,9 @@ def _train(
 ) -> Record | None:  # fmt: skip
     """Train and record each round; return what the summary says of plan and images, None if paused before the end."""
     config = parts.config
-    save, done = Saver(run, config.fingerprint, config.rounds.total), run.rounds()
+    save = Saver(run.checkpoint, config.fingerprint, config.rounds.total)
+    run.keep_rounds(save.done)
+    done = run.rounds()
     if on_start is not None and isinstance(clients, LocalClients):
         on_start(forecast(parts, clients.allocation, config.rounds.total - len(done)))
 
@@ -143,14 +157,12 @@ def _train(
         else:
             engine.restore({client: parts.on_device(arrays) for client, arrays in save.before.clients.items()})
             server = parts.on_device(save.before.server)
-        probes = dict[str, Probe]()
-        if config.rounds.gamma_hat:
-            probes["gamma_hat"] = partial(gamma_hat, trainable=parameter_names(parts.model))
-        model, precision = copy.deepcopy(parts.model), config.engine.precision
+        measured = partial(gamma_hat, trainable=parameter_names(parts.model))
+        probes = {"gamma_hat": measured} if config.rounds.gamma_hat else {}
         test = parts.data.test_images, parts.data.test_labels, parts.data.dataset.num_classes
-        evaluate = backend.evaluation.of(model, *test, parts.normalise, precision)
-        schedule = Schedule.of(config, len(done))
-        backend.federate(parts.algorithm, engine, server, schedule, evaluate, probes, finish_round)
+        model = copy.deepcopy(parts.model)
+        evaluate = backend.evaluation.of(model, *test, parts.normalise, config.engine.precision)
+        backend.federate(parts.algorithm, engine, server, parts.schedule(len(done)), evaluate, probes, finish_round)
     rounds = run.rounds()
     if len(rounds) < config.rounds.total:
         return None
@@ -181,10 +193,15 @@ def environment(device: torch.device) -> dict[str, Any]:
 
     `commit` is that of the checkout that the code runs from; without its git history, that in ``$FEDEAS_COMMIT``.
     """
-    processor = platform.processor() or platform.machine()
+    processor, checkout = platform.processor() or platform.machine(), checkout_of(Path(__file__).parents[1])
+    commit = os.environ.get("FEDEAS_COMMIT") or None
+    if checkout is not None and (checkout / ".git").exists():  # else git would find another project's folder around it
+        with suppress(OSError, subprocess.SubprocessError):
+            command = ["git", "-C", str(checkout), "rev-parse", "HEAD"]
+            commit = subprocess.run(command, capture_output=True, text=True, timeout=5, check=True).stdout.strip()
     return {
         "fedeas": VERSION,
-        "commit": commit_of(checkout_of(Path(__file__).parents[1])),
+        "commit": commit,
         "python": platform.python_version(),
         "torch": torch.__version__,
         "numpy": np.__version__,
@@ -192,15 +209,6 @@ def environment(device: torch.device) -> dict[str, Any]:
         "machine": device_name(device) if device.type == "cuda" else processor,
         "threads": torch.get_num_threads(),
     }
-
-
-def commit_of(checkout: Path | None) -> str | None:
-    """The commit of a checkout, or else the one that the environment names."""
-    if checkout is not None and (checkout / ".git").exists():  # else git would find another project's folder around it
-        with suppress(OSError, subprocess.SubprocessError):
-            command = ["git", "-C", str(checkout), "rev-parse", "HEAD"]
-            return subprocess.run(command, capture_output=True, text=True, timeout=5, check=True).stdout.strip()
-    return os.environ.get("FEDEAS_COMMIT") or None
 
 
 class ImageTally:
@@ -249,3 +257,36 @@ def for_this_machine(config: RunConfig, store: RunStore) -> RunConfig:
             if read_run(path.parent).config.unpinned.fingerprint == large.unpinned.fingerprint:
                 return config
     return small
+
+
+def forecast(parts: Parts, allocation: Allocation, rounds: int) -> Forecast:
+    """The time for this many rounds: the clients' steps, divided among the cores, at the pace of plain SGD.
+
+    On a GPU, it is the time of one client after the other, an upper bound. The model of the run and all random streams
+    stay as they are.
+    """
+    config, data, on_cpu = parts.config, parts.data, parts.device.type == "cpu"
+    model, size = copy.deepcopy(parts.model), config.train.batch_size
+    images = parts.normalise(torch.from_numpy(np.array(data.images[:size])).to(parts.device))
+    labels = torch.from_numpy(np.array(data.labels[:size])).to(parts.device)
+    optimiser = Descent(model, config.train, 0.0)
+
+    def step() -> None:
+        loss = functional.cross_entropy(model(images), labels)
+        optimiser.expect(loss, corrected=False)
+        loss.backward()  # type: ignore[no-untyped-call]
+        optimiser.step()
+
+    processes, threads = divided_cores(config.engine, config.participants) if on_cpu else (1, torch.get_num_threads())
+    with torch_threads(threads):
+        of_a_step = seconds_of(step, parts.device) * size / len(labels)
+    steps = steps_of_a_round(config, data.counts.sizes + allocation.per_client)
+    return Forecast(rounds * steps * of_a_step / processes, rounds, allocation.total, is_bound=not on_cpu)
+
+
+def steps_of_a_round(config: RunConfig, samples: IntArray) -> float:
+    """Expected steps of all clients in a round, given each client's samples."""
+    if config.train.steps:
+        return float(config.participants * config.train.steps)
+    steps = config.train.epochs * np.ceil(samples / config.train.batch_size)
+    return config.participants * float(steps.mean())

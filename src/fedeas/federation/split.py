@@ -22,8 +22,7 @@ from fedeas.data.sources import load_dataset, load_test_part
 from fedeas.data.split_file import natural_split, read_split
 from fedeas.planning.counts import LabelCounts
 
-OnDraw = Callable[[int], None]
-"""Called with the number of each draw of a Dirichlet split."""
+OnDraw = Callable[[int], None]  # called with the number of each draw of a Dirichlet split
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,8 +35,7 @@ class FederatedData:
     partition: Partition
     test_images: Any
     test_labels: IntArray
-    notes: tuple[str, ...] = ()
-    """What a user should know of how dataset and split were read."""
+    notes: tuple[str, ...] = ()  # what a user should know of how dataset and split were read
 
     @property
     def counts(self) -> LabelCounts:

@@ -25,8 +25,7 @@ from fedeas.generators.base import Generator, plan_addresses
 
 LoadClient = Callable[[int], ClientData]
 
-BATCHES = 8
-"""The least number of batches in a request to a generator: the last one is filled up, which costs time."""
+BATCHES = 8  # the least number of batches in a request to a generator: the last one is filled up, which costs time
 
 
 class Workspace(Protocol):

@@ -1,4 +1,7 @@
-"""The two halves of FedEAS as a Flower app, and a simulation of them on one machine."""
+"""The two halves of FedEAS as a Flower app, and a simulation of them on one machine.
+
+The server knows what its clients reveal, and no more.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +9,9 @@ import json
 import logging
 import os
 import threading
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict
 from functools import wraps
 from pathlib import Path
 from typing import Any, cast
@@ -21,26 +24,33 @@ from torch import Tensor
 
 from fedeas.algorithms.base import Arrays
 from fedeas.config.reading import checked_config
-from fedeas.config.run import RunConfig
+from fedeas.config.run import OWN, RunConfig
 from fedeas.core import VERSION
-from fedeas.core.arrays import cores
+from fedeas.core.arrays import IntArray, cores
 from fedeas.core.devices import torch_precision, torch_threads
-from fedeas.core.errors import FedEASError
+from fedeas.core.errors import FedEASError, InputError
 from fedeas.core.log import log
+from fedeas.core.provenance import Answer
 from fedeas.fast import backend_for
+from fedeas.federation.clients import GeneratorStage, OnStage, ReadyClients, budget_record, check_pool_size
 from fedeas.federation.engines.base import Task
+from fedeas.federation.generator_rounds import DiffusionRounds
+from fedeas.federation.parts import Parts
 from fedeas.federation.run import Progress, execute, identified
 from fedeas.flower.client import SIMULATED, Participant, in_simulation, refuse_foreign_code
+from fedeas.flower.engine import FlowerEngine
 from fedeas.flower.grid import MessageWindow, MetricsFile, WatchedGrid, set_at_the_end
 from fedeas.flower.node_settings import STATE, NodeSettings, TellableError, read_node_config
 from fedeas.flower.operator import print_log, told_in_one_line
-from fedeas.flower.revealed_counts import Share
-from fedeas.flower.server import FlowerClients
+from fedeas.flower.revealed_counts import Numbers, Share, shares
 from fedeas.flower.wire import About, Header, Parcel, header_of, packed, unpacked
+from fedeas.generators.kinds import parse_generator
+from fedeas.planning.counts import LabelCounts
+from fedeas.planning.policies import parse_policy
+from fedeas.planning.policies.base import Needs
 from fedeas.runs.store import Record, Run, RunStore, trained
 
-DEFAULTS = '{"engine": {"name": "flower"}}'
-"""Settings of a run that brings none."""
+DEFAULTS = '{"engine": {"name": "flower"}}'  # settings of a run that brings none
 
 QUIET = {
     "FLWR_TELEMETRY_ENABLED": "0",
@@ -62,18 +72,14 @@ Flower's simulation looks through all of them once for each client, again and ag
 of clients, that takes most of a processor.
 """
 
-MOST_NAMED = 20
-"""Clients that are named one by one when a run has finished."""
-
 server = ServerApp()
 client = ClientApp()
 
-Answer = tuple[Header, Mapping[str, Tensor]]
-Handler = Callable[[Participant, Header, Arrays], Answer]
+Told = tuple[Header, Mapping[str, Tensor]]
 _known: dict[tuple[int, NodeSettings], Participant] = {}  # of one run: a simulation's process gets many messages of it
 
 
-def answering(handler: Handler) -> Callable[[Message, Context], Message]:
+def answering(handler: Callable[[Participant, Header, Arrays], Told]) -> Callable[[Message, Context], Message]:
     """Make a handler of Flower's messages from a function that returns header and tensors of the reply.
 
     A reply names its client, and repeats the text that identifies the message: the server accepts it for no other
@@ -108,7 +114,7 @@ def answering(handler: Handler) -> Callable[[Message, Context], Message]:
 
 @client.query("hello")
 @answering
-def hello(own: Participant, header: Header, _: Arrays) -> Answer:
+def hello(own: Participant, header: Header, _: Arrays) -> Told:
     """Introduce this client."""
     if header["anew"]:
         own.begin_anew()
@@ -118,7 +124,7 @@ def hello(own: Participant, header: Header, _: Arrays) -> Answer:
 
 @client.query("settle")
 @answering
-def settle(own: Participant, header: Header, _: Arrays) -> Answer:
+def settle(own: Participant, header: Header, _: Arrays) -> Told:
     """Store this client's row of the plan."""
     share = Share(**header["share"]) if "share" in header else None
     row = np.array(header["row"], dtype=np.int64) if "row" in header else None
@@ -127,7 +133,7 @@ def settle(own: Participant, header: Header, _: Arrays) -> Answer:
 
 @client.query("generator")
 @answering
-def generator(own: Participant, _: Header, arrays: Arrays) -> Answer:
+def generator(own: Participant, _: Header, arrays: Arrays) -> Told:
     """Store the generator that the clients have trained."""
     own.take_generator(arrays["file"])
     return {}, {}
@@ -136,7 +142,7 @@ def generator(own: Participant, _: Header, arrays: Arrays) -> Answer:
 @client.query("setup")
 @client.train()
 @answering
-def work(own: Participant, header: Header, broadcast: Arrays) -> Answer:
+def work(own: Participant, header: Header, broadcast: Arrays) -> Told:
     """Do the client's part of a round, or of the algorithm's exchange before the first one."""
     if "generator" in header:
         reply = own.train_generator(header["round"], broadcast, header["generator"])
@@ -189,23 +195,7 @@ def _serve(grid: Grid, context: Context) -> None:
     run = run_on(cast(Grid, watched), config, RunStore(given.get("runs") or "runs"), progress, members)
     if not worked.is_set():
         log.warning("%s: was finished before, only shown; remove this folder to train again", run.path)
-    log.info("finished: %s; %s", run.path, describe_participation(run.rounds()))
-
-
-def describe_participation(rounds: Sequence[Record]) -> str:
-    """Say in how many of their rounds the clients took part.
-
-    >>> describe_participation([{"clients": [0, 1], "missing": [1]}, {"clients": [0, 2]}])
-    '2 of 3 clients took part in all their rounds; client 1 in 0 of 1'
-    """
-    asked = Counter(client for record in rounds for client in record["clients"])
-    came = Counter(client for record in rounds for client in trained(record))
-    absent = [client for client in sorted(asked) if came[client] < asked[client]]
-    words = [f"{len(asked) - len(absent)} of {len(asked)} clients took part in all their rounds"]
-    words += [f"client {client} in {came[client]} of {asked[client]}" for client in absent[:MOST_NAMED]]
-    if len(absent) > MOST_NAMED:
-        words.append(f"and {len(absent) - MOST_NAMED} more missed some")
-    return "; ".join(words)
+    log.info("finished: %s", run.path)
 
 
 def run_on(
@@ -271,3 +261,85 @@ def simulated_machine(folder: Path) -> Iterator[dict[str, Any]]:
     finally:
         os.environ.clear()
         os.environ.update(before)
+
+
+class FlowerClients:
+    """The nodes of Flower's grid as clients; rounds, algorithms and records are the same as on one machine.
+
+    `members` tells which node is which client. `window` limits the messages under way; None for no limit.
+    """
+
+    def __init__(self, parts: Parts, grid: Grid, members: Mapping[int, int], window: MessageWindow | None) -> None:
+        self.parts, self.grid, self.members, self.window = parts, grid, members, window
+        clients = parts.config.partition.clients
+        if members and (unbound := set(range(clients)) - set(members)):
+            missing = f"the run has {clients} clients, and no node is registered for client {min(unbound)}"
+            raise InputError(f"{missing}; add one with `python -m deploy.flower register`, or lower partition.clients")
+        self.policy = parse_policy(parts.config.policy)
+
+    def start(self, run: Run, done: Sequence[Record], on_stage: OnStage | None = None) -> ReadyClients | None:
+        """Wait for the clients, send each its part of the plan, and let them train their generator if they do that."""
+        config = self.parts.config
+        # What nodes have of their own is unknown, so that another run cannot know that it is the same.
+        stage = GeneratorStage.of(self.parts, run.path if config.partition.scheme == OWN else run.path.parent)
+        about = asdict(About.of(self.parts.data.dataset))
+        header = {"config": config.model_dump(mode="json"), "about": about}
+        last = {client: record["round"] - 1 for record in done for client in trained(record)}
+        engine = FlowerEngine(
+            self.grid, config.partition.clients, config.engine, header, config.fingerprint, self.parts.device,
+            accepted=last, kept=dict(last), members=self.members, scratch=run.path, window=self.window,
+        )  # fmt: skip
+        engine.meet(anew=not run.checkpoint.exists())
+        told = [engine.introductions[client] for client in range(engine.num_clients)]
+        own = {}
+        for part in ("data", "generator"):
+            own[part] = [client for client, each in enumerate(told) if each.get(f"own_{part}")]
+            if own[part]:
+                log.warning("not known to the run: the own %s of clients %s", part, own[part])
+        private = {client: each["privacy"] for client, each in enumerate(told) if "privacy" in each}
+        if private:
+            log.info("clients that clip their updates and add noise: %s", private)
+        sizes = np.array([each["size"] for each in told])
+        if self.policy.needs is Needs.COUNTS:
+            generated, budget = self._settle_by_counts(engine, run, own["generator"])
+        else:
+            plans: list[Header] = [{} for _ in told]
+            if self.policy.needs is Needs.NUMBERS:
+                revealed = [Numbers(each["total"], each["filled"]) for each in told]
+                plans = [{"share": asdict(share)} for share in shares(self.policy, revealed)]
+            generated = np.array(engine.settle(plans))
+            total, real = int(generated.sum()), int(sizes.sum())
+            # Without the clients' counts, the imbalance that the budget removes is unknown.
+            budget = {"total": total, "imbalance_removed": None, "synthetic_share": total / (total + real)}
+        if own["generator"]:
+            budget["seen"] = Answer.UNKNOWN  # of what these were made from
+        if stage is None or not generated.any():
+            return ReadyClients(engine, sizes, generated, budget)
+        recipe = asdict(stage.algorithm.preset) if isinstance(stage.algorithm, DiffusionRounds) else {}
+        weights = stage.train(lambda: engine.for_generator(recipe), sizes, on_stage)
+        if weights is None:
+            return None
+        engine.give_generator(weights, sorted(set(np.flatnonzero(generated).tolist()) - set(own["generator"])))
+        return ReadyClients(engine, sizes, generated, budget, stage=stage)
+
+    def _settle_by_counts(self, engine: FlowerEngine, run: Run, own: list[int]) -> tuple[IntArray, Record]:
+        """Compute the plan from the label counts of all clients, and send each its row.
+
+        `own` are the clients with their own generator. Return how many images each client generates, and the budget for
+        the run's summary.
+        """
+        classes = self.parts.data.dataset.classes
+        rows = [engine.introductions[client]["counts"] for client in range(engine.num_clients)]
+        for client, row in enumerate(rows):
+            if len(row) != len(classes):
+                known = f"counts of {len(row)} classes, not {len(classes)}"
+                raise InputError(f"client {client} sent {known}; correct its data")
+        counts = LabelCounts(rows, classes=classes)
+        allocation = self.policy.allocate(counts)
+        from_runs_generator = allocation.n.copy()
+        from_runs_generator[own] = 0
+        parse_generator(self.parts.config.generator).check_plan(from_runs_generator)
+        check_pool_size(self.parts.config, counts, from_runs_generator)
+        run.save_allocation(counts, allocation)
+        generated = np.array(engine.settle([{"row": row.tolist()} for row in allocation.n]))
+        return generated, budget_record(counts, allocation)

@@ -51,8 +51,7 @@ from fedeas.flower.revealed_counts import Share, numbers_of, own_row
 from fedeas.flower.wire import About
 from fedeas.generators.base import plan_addresses
 from fedeas.generators.diffusion.presets import Preset, preset_from
-from fedeas.generators.kinds import Federated, Gaussian
-from fedeas.generators.registry import content_digest, federated_in, parse_generator
+from fedeas.generators.kinds import Federated, Gaussian, content_digest, federated_in, parse_generator
 from fedeas.planning.policies import parse_policy
 from fedeas.planning.policies.base import Needs
 

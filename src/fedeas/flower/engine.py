@@ -37,20 +37,13 @@ POLL, LONGEST_POLL = 0.05, 0.5
 PATIENCE = 10.0
 """Seconds after which the server logs that it waits for clients, and sends unidentified nodes another message."""
 
-IN_FLIGHT, MANY = 2**26, 1000
-"""Bytes of replies that are fetched at once, and how many replies at most."""
+IN_FLIGHT, MANY = 2**26, 1000  # bytes of replies that are fetched at once, and how many replies at most
 
-ABSENCES = 3
-"""Rounds that a client misses in a row until that is an error in the log."""
+INTRODUCTION = 120.0  # seconds that a node has to send its client id, for which it may have to load its data
 
-INTRODUCTION = 120.0
-"""Seconds that a node has to send its client id, for which it may have to load its data."""
+LONGEST_QUOTE = 200  # characters of a client's text in the log
 
-LONGEST_QUOTE = 200
-"""Characters of a client's text in the log."""
-
-LARGEST = 1e200
-"""The largest metric of a client: sums over clients and weights stay finite."""
+LARGEST = 1e200  # the largest metric of a client: sums over clients and weights stay finite
 
 UNREADABLE = (LookupError, ValueError, TypeError, ArithmeticError, RuntimeError, TokenError)
 """The errors that reading a damaged reply raises; the last one comes from numpy."""
@@ -69,36 +62,24 @@ class FlowerEngine(Engine):
 
     grid: Grid
     num_clients: int
-    settings: EngineConfig
-    """How long to wait, and how many clients must answer."""
-    header: Header
-    """Sent with every message."""
-    run: str = ""
-    """The run's fingerprint."""
-    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
-    """Where the server's tensors are."""
-    nodes: dict[int, int] = field(default_factory=dict)
-    """Node ids by client."""
+    settings: EngineConfig  # how long to wait, and how many clients must answer
+    header: Header  # sent with every message
+    run: str = ""  # the run's fingerprint
+    device: torch.device = field(default_factory=lambda: torch.device("cpu"))  # where the server's tensors are
+    nodes: dict[int, int] = field(default_factory=dict)  # node ids by client
     accepted: dict[int, int] = field(default_factory=dict)
     """The last round in which each client's reply was accepted: the client continues from its state then."""
     kept: dict[int, int] = field(default_factory=dict)
     """The same at the last checkpoint, to which the server may have to return."""
-    introductions: dict[int, Header] = field(default_factory=dict)
-    """How clients introduced themselves."""
+    introductions: dict[int, Header] = field(default_factory=dict)  # how clients introduced themselves
     failures: dict[int, str] = field(default_factory=dict)
     """Why clients, or unidentified nodes, did not answer the last time."""
-    refusal: str = ""
-    """The last reason why a client refused a request."""
-    absences: dict[int, int] = field(default_factory=dict)
-    """How many of its rounds each client has missed in a row."""
-    asked_at: dict[int, float] = field(default_factory=dict)
-    """When the server last requested the client ids of nodes."""
-    scratch: Path | None = None
-    """Folder for replies that exceed the memory set aside for them."""
+    refusal: str = ""  # the last reason why a client refused a request
+    asked_at: dict[int, float] = field(default_factory=dict)  # when the server last requested the client ids of nodes
+    scratch: Path | None = None  # folder for replies that exceed the memory set aside for them
     members: Mapping[int, int] = field(default_factory=dict)
     """Which node is which client, by the keys that the operator lists; without a list, nodes are believed."""
-    window: MessageWindow | None = None
-    """The limit on messages under way; None for no limit."""
+    window: MessageWindow | None = None  # the limit on messages under way; None for no limit
     count: ClientCount = field(default_factory=ClientCount)
 
     def meet(self, anew: bool) -> None:
@@ -132,7 +113,7 @@ class FlowerEngine(Engine):
     def for_generator(self, recipe: Header) -> FlowerEngine:
         """The engine for the rounds in which clients train their generator; `recipe` has what the config lacks."""
         header = {**self.header, "generator": recipe}
-        return replace(self, header=header, count=ClientCount(), accepted={}, kept={}, absences={})
+        return replace(self, header=header, count=ClientCount(), accepted={}, kept={})
 
     def give_generator(self, file: Path, clients: Sequence[int]) -> None:
         """Send the trained generator to these clients; each must have it before it trains."""
@@ -169,10 +150,6 @@ class FlowerEngine(Engine):
 
         trained = self._ask("train", headers, usable, parcel, f"round {round + 1}", self.settings.min_share)
         self.accepted.update(dict.fromkeys(trained, round))
-        for client in clients:
-            self.absences[client] = 0 if client in trained else self.absences.get(client, 0) + 1
-            if self.absences[client] == ABSENCES:  # it may never come back by itself
-                log.error("client %d has missed %d of its rounds in a row; look after its node", client, ABSENCES)
         return [trained[client] for client in sorted(trained)]
 
     def on_checkpoint(self) -> None:

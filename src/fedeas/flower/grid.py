@@ -25,13 +25,11 @@ from fedeas.core.files import write_bytes
 from fedeas.core.log import log
 from fedeas.runs.store import Record, trained
 
-METRICS = "FEDEAS_METRICS"
-"""Environment variable of the server: the file to write."""
+METRICS = "FEDEAS_METRICS"  # environment variable of the server: the file to write
 
 READABLE = 0o644
 
-AHEAD = 0.25
-"""The window is twice the number of replies in this many seconds."""
+AHEAD = 0.25  # the window is twice the number of replies in this many seconds
 
 
 class WatchedGrid:

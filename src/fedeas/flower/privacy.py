@@ -32,11 +32,10 @@ from fedeas.core.log import log
 from fedeas.core.records import Journal
 from fedeas.federation.gaussian_sums import GaussianSums
 from fedeas.flower.node_settings import Privacy, TellableError
-from fedeas.generators.class_sums import SumNoise
+from fedeas.generators.gaussian import SumNoise
 
 REMEDY = "move it away only together with the data: without it, earlier answers are forgotten"
-STATISTICS = ("running_mean", "running_var")
-"""Names of batch norm's statistics."""
+STATISTICS = ("running_mean", "running_var")  # names of batch norm's statistics
 
 ORDERS = [1 + 10 ** (step / 20) for step in range(-80, 81)]
 """Orders of the divergences among which the accountant looks for the smallest epsilon."""

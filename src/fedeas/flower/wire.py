@@ -35,16 +35,13 @@ from fedeas.core.files import writing
 from fedeas.data.dataset import Dataset
 
 HEADER, TENSORS, PACKED = "fedeas", "tensors", "packed"
-VECTOR = torch.float32
-"""The type of the tensors in the array."""
+VECTOR = torch.float32  # the type of the tensors in the array
 
 FLOAT = np.dtype("<f4")
 DTYPES = {str(each).removeprefix("torch."): each for each in vars(torch).values() if isinstance(each, torch.dtype)}
-ALIGNMENT = 16
-"""Bytes; alignment lets tensors be read in place."""
+ALIGNMENT = 16  # bytes; alignment lets tensors be read in place
 
-ROOM = 2**28
-"""Bytes of replies that are kept in memory."""
+ROOM = 2**28  # bytes of replies that are kept in memory
 
 Header = Mapping[str, Any]
 

@@ -21,20 +21,15 @@ from numpy.typing import ArrayLike, NDArray
 from fedeas.core.arrays import ByteArray, FloatArray, IntArray, frozen
 from fedeas.core.errors import InputError
 
-CLIENT_BITS = 32
-"""An index is ``(client << 32) + j``."""
+CLIENT_BITS = 32  # an index is ``(client << 32) + j``
 
-Images = ByteArray
-"""(N, channels, height, width)."""
+Images = ByteArray  # (N, channels, height, width)
 
-Shape = tuple[int, int, int]
-"""Channels, height and width of an image."""
+Shape = tuple[int, int, int]  # channels, height and width of an image
 
-Index = TypeVar("Index", int, IntArray)
-"""One index or an array of indices."""
+Index = TypeVar("Index", int, IntArray)  # one index or an array of indices
 
-NOISE_STEPS = 2**12
-"""Noise is in whole multiples of 1 / NOISE_STEPS, always fewer than 2**15 of them."""
+NOISE_STEPS = 2**12  # noise is in whole multiples of 1 / NOISE_STEPS, always fewer than 2**15 of them
 
 # The increment and the multipliers of SplitMix64, which relies on 64-bit numbers wrapping around.
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
@@ -76,16 +71,7 @@ class GeneratorWrapper(Generic[Wrapped]):
 
     def __init__(self, generator: Wrapped) -> None:
         self.generator = generator
-
-    @property
-    def num_classes(self) -> int:
-        """C."""
-        return self.generator.num_classes
-
-    @property
-    def shape(self) -> Shape:
-        """Channels, height and width of its images."""
-        return self.generator.shape
+        self.num_classes, self.shape = generator.num_classes, generator.shape
 
     @property
     def batch_size(self) -> int:

@@ -18,12 +18,10 @@ from fedeas.core.errors import InputError
 from fedeas.core.own_code import code, failed, find, in_one_line, sources
 from fedeas.generators.base import Generator, Images, checked_address, checked_shape
 
-FORMAT = "fedeas-custom-1"
-"""Names what the fingerprint is made of; part of it."""
+FORMAT = "fedeas-custom-1"  # names what the fingerprint is made of; part of it
 
 BATCH_SIZE = 256
-TRIED = 3
-"""How many addresses are drawn twice before the first images are handed out."""
+TRIED = 3  # how many addresses are drawn twice before the first images are handed out
 
 
 @dataclass(eq=False)
@@ -37,8 +35,7 @@ class Custom:
     spec: str
     num_classes: int
     shape: tuple[int, int, int]
-    thing: Any = field(repr=False)
-    """What the spec names, or what that made: the function, or an object with a `sample`."""
+    thing: Any = field(repr=False)  # what the spec names, or what that made: the function, or an object with a `sample`
     sources: tuple[str, ...] = field(repr=False)
     """Hashes of the files that it is named and defined in; empty if it has none."""
     _lawful: bool = field(default=False, init=False, repr=False)
@@ -78,7 +75,18 @@ class Custom:
         """The images of these addresses, as the function gives them."""
         classes, numbers = checked_address(labels, index, self.num_classes)
         if classes.size and not self._lawful:
-            self._try(classes[:TRIED], numbers[:TRIED])
+            # Only addresses that were asked for, because a collection of images need not have others: each alone, then
+            # all in one batch from first to last and back.
+            count = min(TRIED, classes.size)
+            alone = np.concatenate([self._in_batches(classes[i : i + 1], numbers[i : i + 1]) for i in range(count)])
+            to_and_fro = np.append(np.arange(count), np.arange(count)[::-1])
+            together = self._in_batches(classes[to_and_fro], numbers[to_and_fro])
+            if (differing := (together != alone[to_and_fro]).any(axis=(1, 2, 3))).any():
+                first = to_and_fro[differing.argmax()]
+                raise InputError(
+                    f"{self.spec} gave two images for one address, label {classes[first]} and index {numbers[first]}; "
+                    "seed by (label, index), not by call order"
+                )
             self._lawful = True
         return self._in_batches(classes, numbers)
 
@@ -106,22 +114,6 @@ class Custom:
                 raise InputError(f"{self.spec} must give uint8 {wanted}, not {made.dtype} {made.shape}")
             images[rows] = made
         return images
-
-    def _try(self, labels: IntArray, index: IntArray) -> None:
-        """Some addresses, each alone, then in one batch from first to last and back.
-
-        Only addresses that were asked for: a collection of images need not have others.
-        """
-        alone = np.concatenate([self._in_batches(labels[i : i + 1], index[i : i + 1]) for i in range(labels.size)])
-        to_and_fro = np.append(np.arange(labels.size), np.arange(labels.size)[::-1])
-        together = self._in_batches(labels[to_and_fro], index[to_and_fro])
-        differing = (together != alone[to_and_fro]).any(axis=(1, 2, 3))
-        if differing.any():
-            first = to_and_fro[differing.argmax()]
-            raise InputError(
-                f"{self.spec} gave two images for one address, label {labels[first]} and index {index[first]}; "
-                "seed by (label, index), not by call order"
-            )
 
 
 def load_custom(spec: str, num_classes: int, shape: tuple[int, int, int]) -> Generator:

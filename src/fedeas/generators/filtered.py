@@ -7,7 +7,7 @@ classifier agrees. So it is still a function of its address, whatever is drawn t
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from collections import Counter, defaultdict
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -30,27 +30,15 @@ from fedeas.generators.base import (
 if TYPE_CHECKING:
     from fedeas.generators.quality.classifier import Classifier
 
-Address = tuple[int, int]
-"""Class and index."""
+Address = tuple[int, int]  # class and index
+
+Stream = tuple[int, int]  # class and client: the generator's images of both, in order
 
 FORMAT = "fedeas-filtered-1"
 
-LIMIT = 50
-"""Most raw images that a class may need for each image kept."""
+LIMIT = 50  # most raw images that a class may need for each image kept
 
-PATIENCE = 10
-"""A class is given up only after `PATIENCE` times `LIMIT` images: fewer say little about it."""
-
-
-@dataclass(eq=False)
-class _Stream:
-    """The generator's images of one class and client that have been judged so far."""
-
-    label: int
-    client: int
-    judged: int = 0
-    agreed: list[int] = field(default_factory=list)
-    """Indices, in the generator, of the images that the classifier agrees with, in order."""
+PATIENCE = 10  # a class is given up only after `PATIENCE` times `LIMIT` images: fewer say little about it
 
 
 class Filtered(GeneratorWrapper[Generator]):
@@ -66,7 +54,8 @@ class Filtered(GeneratorWrapper[Generator]):
         check_same_images(generator, classifier)
         super().__init__(generator)
         self.classifier = classifier
-        self._streams: dict[Address, _Stream] = {}
+        self._drawn = Counter[Stream]()  # images judged so far
+        self._kept = defaultdict[Stream, list[int]](list)  # indices of those with which the classifier agrees
         self._judged, self._agreed = (np.zeros(generator.num_classes, dtype=np.int64) for _ in range(2))
         self._unused: dict[Address, ByteArray] = {}  # accepted but not requested yet, by the generator's address
 
@@ -83,54 +72,47 @@ class Filtered(GeneratorWrapper[Generator]):
     def sample(self, labels: ArrayLike, index: ArrayLike) -> ByteArray:
         """The images of these addresses; each depends on its own address alone, not on earlier requests."""
         classes, numbers = checked_address(labels, index, self.num_classes)
-        requests = list(zip(classes.tolist(), numbers.tolist(), strict=True))
-        self._judge_enough(requests)
-        raw = [(label, self._stream(label, number).agreed[number_of(number)]) for label, number in requests]
+        streams = list(zip(classes.tolist(), client_of(numbers).tolist(), strict=True))
+        places = number_of(numbers).tolist()
+        self._judge_enough(streams, places)
+        raw = [(stream[0], self._kept[stream][place]) for stream, place in zip(streams, places, strict=True)]
         images = self._images(raw)
         for address in raw:
             self._unused.pop(address, None)
-        self._forget_beyond(self.batch_size)
+        for address in list(self._unused)[: -self.batch_size]:  # the oldest; they can be drawn again
+            del self._unused[address]
         return images
 
-    def _stream(self, label: int, number: int) -> _Stream:
-        key = (label, client_of(number))
-        if key not in self._streams:
-            self._streams[key] = _Stream(*key)
-        return self._streams[key]
-
-    def _judge_enough(self, requests: list[Address]) -> None:
+    def _judge_enough(self, requested: list[Stream], places: list[int]) -> None:
         """Judge raw images of all streams together until each has as many accepted images as requested."""
-        wanted: dict[_Stream, int] = {}
-        for label, number in requests:
-            stream = self._stream(label, number)
-            wanted[stream] = max(wanted.get(stream, 0), number_of(number) + 1)
-        room = len(requests) + 2 * self.batch_size
-        while short := {stream: count for stream, count in wanted.items() if len(stream.agreed) < count}:
-            streams: list[_Stream] = []  # of each raw image; those of a stream come in order, so that they are counted
+        wanted = Counter[Stream]()
+        for stream, place in zip(requested, places, strict=True):
+            wanted[stream] = max(wanted[stream], place + 1)
+        while short := wanted - Counter({stream: len(self._kept[stream]) for stream in wanted}):
+            streams: list[Stream] = []  # of each raw image; those of a stream come in order, so that they are counted
             indices: list[IntArray] = []
-            for stream, count in short.items():
-                missing = count - len(stream.agreed)
-                rate = float((self._agreed[stream.label] + 1) / (self._judged[stream.label] + 1))
+            for stream, missing in short.items():
+                label, client = stream
+                rate = float((self._agreed[label] + 1) / (self._judged[label] + 1))
                 likely = (missing + 2 * math.sqrt(missing * (1 - rate))) / rate  # two standard deviations more
                 draws = min(math.ceil(likely), missing * LIMIT)
                 streams += [stream] * draws
-                indices.append(image_index(stream.client, draws, start=stream.judged))
+                indices.append(image_index(client, draws, start=self._drawn[stream]))
             index, start = np.concatenate(indices), 0
             while start < len(streams):
                 stop = start + self.batch_size  # read each time: a generator that runs out of memory lowers it
                 self._judge(streams[start:stop], index[start:stop])
-                self._forget_beyond(room)
                 start = stop
 
-    def _judge(self, streams: list[_Stream], index: IntArray) -> None:
-        labels = np.array([stream.label for stream in streams])
+    def _judge(self, streams: list[Stream], index: IntArray) -> None:
+        labels = np.array([label for label, _ in streams])
         images = self.generator.sample(labels, index)
         agrees = self.classifier.predict(images) == labels
         for stream, number, image, good in zip(streams, index.tolist(), images, agrees.tolist(), strict=True):
-            stream.judged += 1
+            self._drawn[stream] += 1
             if good:
-                stream.agreed.append(number)
-                self._unused[stream.label, number] = image.copy()
+                self._kept[stream].append(number)
+                self._unused[stream[0], number] = image.copy()
         self._judged += np.bincount(labels, minlength=self.num_classes)
         self._agreed += np.bincount(labels[agrees], minlength=self.num_classes)
         for label in np.unique(labels):
@@ -149,11 +131,6 @@ class Filtered(GeneratorWrapper[Generator]):
             labels, index = np.array(gone, dtype=np.int64).T
             found |= zip(gone, self.generator.sample(labels, index), strict=True)
         return np.stack([found[address] for address in raw]) if raw else np.empty((0, *self.shape), dtype=np.uint8)
-
-    def _forget_beyond(self, room: int) -> None:
-        """Drop the oldest stored images beyond `room`; they can be drawn again."""
-        for address in list(self._unused)[: max(0, len(self._unused) - room)]:
-            del self._unused[address]
 
 
 def check_same_images(generator: Generator, classifier: Classifier) -> None:

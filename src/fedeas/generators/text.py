@@ -20,6 +20,7 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 
+from fedeas.config.generators import SdTurbo
 from fedeas.core.arrays import IntArray
 from fedeas.core.devices import chosen_device
 from fedeas.core.errors import InputError, RunError, extra_for
@@ -27,18 +28,14 @@ from fedeas.core.log import log
 from fedeas.generators.base import address_noise, noise_keys
 from fedeas.generators.memory import chosen_precision, in_batches
 
-FORMAT = "fedeas-text-1"
-"""Version of the sampler; part of the fingerprint."""
+FORMAT = "fedeas-text-1"  # version of the sampler; part of the fingerprint
 
 SD_TURBO = "stabilityai/sd-turbo"
 TEMPLATE = "a photo of a {}"
 Precision = Literal["auto", "fp32", "bf16", "fp16"]
 PRECISIONS = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
-LUMINANCE = (0.299, 0.587, 0.114)
-"""Weights of red, green and blue in a grey image (ITU-R BT.601)."""
-
-SIZE_STEP = 8  # diffusers refuses other multiples
+LUMINANCE = (0.299, 0.587, 0.114)  # weights of red, green and blue in a grey image (ITU-R BT.601)
 
 # Settings that say where a model comes from or how it is stored, not what it computes.
 _PROVENANCE = {"architectures", "dtype", "torch_dtype", "transformers_version"}
@@ -77,15 +74,9 @@ class TextToImage:
         if missing:
             kind = type(self.pipeline).__name__
             raise InputError(f"a {kind} has no {' and no '.join(missing)}; use a model such as {SD_TURBO}")
-        step = max(SIZE_STEP, self.pipeline.vae_scale_factor)
         if self.shape[0] not in (1, 3) or min(self.shape) < 1:
             raise InputError(f"images must have 1 or 3 channels and at least one pixel, not shape {self.shape}")
-        if self.size < step or self.size % step:
-            raise InputError(f"size must be a multiple of {step}, not {self.size}")
-        if self.steps < 1 or self.batch_size < 1:
-            raise InputError(f"steps and batch_size must be at least 1, not {self.steps} and {self.batch_size}")
-        if not 0 <= self.guidance < float("inf"):
-            raise InputError(f"guidance must be 0 or more, not {self.guidance}")
+        SdTurbo(steps=self.steps, guidance=self.guidance, size=self.size)  # refuses what it cannot be
         self.pipeline.set_progress_bar_config(disable=True)
 
     @classmethod
@@ -202,11 +193,8 @@ def to_bytes(pictures: torch.Tensor, shape: tuple[int, int, int]) -> NDArray[np.
 def _check_prompts(template: str, class_names: Sequence[str]) -> None:
     if template.count("{}") != 1:
         raise InputError(f"template {template!r} must contain {{}} once, where the name of the class goes")
-    if not class_names:
-        raise InputError("no class names; a text-to-image generator needs one for each class")
-    for label, name in enumerate(class_names):
-        if not str(name).strip():
-            raise InputError(f"class {label} has an empty name; it is what the model is asked for")
+    if not class_names or not all(str(name).strip() for name in class_names):
+        raise InputError(f"class names {list(class_names)}: give one for each class; the model is asked for them")
 
 
 def _load_pipeline(model: str, dtype: torch.dtype) -> Any:

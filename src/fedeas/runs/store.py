@@ -42,7 +42,7 @@ from fedeas.core.records import (
 )
 from fedeas.core.records import Record as Record
 from fedeas.core.weight_files import METADATA, model_weights, read_header, weights_digest
-from fedeas.generators.registry import content_digest
+from fedeas.generators.kinds import content_digest
 from fedeas.planning.counts import Allocation, LabelCounts, import_pandas
 
 ROUNDS = "rounds.jsonl"

@@ -6,8 +6,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedeas.federation.engines import blocks as module
-from fedeas.federation.engines.blocks import ALIGNMENT, Block
+from fedeas.federation.engines import processes as module
+from fedeas.federation.engines.processes import ALIGNMENT, Block
 
 DTYPES = [torch.float32, torch.float64, torch.bfloat16, torch.int64, torch.uint8, torch.bool]
 

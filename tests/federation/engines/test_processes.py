@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from federation.engines import six_clients
-from federation.engines.six_clients import SIZES, assert_same, worker
+from federation.engines.six_clients import SHAPE, SIZES, assert_same, normaliser, worker
 from federation.engines.unruly import Faulty, Mortal
 from waiting import LIMIT
 
@@ -26,7 +26,7 @@ from fedeas.core.errors import RunError
 from fedeas.federation.checkpoint import load_checkpoint
 from fedeas.federation.engines import processes as module
 from fedeas.federation.engines.base import Task
-from fedeas.federation.engines.processes import ProcessesEngine, cpu_engine
+from fedeas.federation.engines.processes import ProcessesEngine, plain_engine
 from fedeas.federation.run import execute
 from fedeas.federation.worker import LocalEngine
 from fedeas.runs.store import RunStore
@@ -238,14 +238,19 @@ def test_no_processes_start_if_they_do_not_pay(monkeypatch, engine_of, one_threa
 )
 def test_cores_are_divided_among_the_clients_of_a_round(cores, participants, settings, processes, threads):
     with torch_threads(cores):
-        engine = cpu_engine(worker(), EngineConfig(**settings), participants)
+        engine = engine_for(EngineConfig(**settings), participants)
     assert getattr(engine, "processes", 1) == processes
     assert engine.threads == threads
 
 
+def engine_for(chosen, participants):
+    own = worker()
+    return plain_engine(own, SHAPE, normaliser(own), max(SIZES), chosen, participants)
+
+
 def _engine_in_a_pool(processes):
     with torch_threads(2):
-        return type(cpu_engine(worker(), EngineConfig(processes=processes), 5)).__name__
+        return type(engine_for(EngineConfig(processes=processes), 5)).__name__
 
 
 def test_a_run_in_a_pool_process_starts_no_processes_by_default():

@@ -16,10 +16,9 @@ from fedeas.data.sources import load_dataset
 from fedeas.federation.run import execute
 from fedeas.generators.bank import Bank
 from fedeas.generators.base import image_index, plan_addresses
+from fedeas.generators.kinds import GeneratorContext, parse_generator
 from fedeas.generators.pools import KeptPool, numbers_in_pool
 from fedeas.generators.quality.grid import LARGEST_SIDE, strip
-from fedeas.generators.registry import parse_generator
-from fedeas.generators.settings import GeneratorContext
 from fedeas.runs.store import RunStore
 from fedeas.views.report import report as write_report
 from fedeas.views.report.samples import sample_grid

@@ -9,17 +9,20 @@ state. So a process that dies can be replaced at any time.
 
 from __future__ import annotations
 
+import math
+import mmap
 import multiprocessing
 import os
 import pickle
 import subprocess
 import sys
+import tempfile
 import time
 import traceback
 from collections import deque
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext, suppress
+from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from queue import SimpleQueue
@@ -27,25 +30,25 @@ from threading import Thread
 from typing import Any, NamedTuple
 
 import torch
+from torch import Tensor
 
 from fedeas.algorithms.base import Arrays, Reply
+from fedeas.algorithms.fedavg import FedAvg
 from fedeas.config.sections import EngineConfig
 from fedeas.core.errors import FedEASError, RunError
 from fedeas.core.log import log
 from fedeas.core.own_code import current_folder_first
-from fedeas.data.client import ClientData
-from fedeas.federation.engines.base import Task, add_up_to
-from fedeas.federation.engines.blocks import Block, Places
+from fedeas.data.client import ClientData, Normaliser
+from fedeas.federation.engines.base import Engine, Task, add_up_to
+from fedeas.federation.metrics import Evaluation
+from fedeas.federation.rounds import OnRound, Probes, Schedule, federate
 from fedeas.federation.worker import LocalEngine, Worker
 
-START_SECONDS = 3.0
-"""Seconds to start worker processes, mostly for importing torch."""
+START_SECONDS = 3.0  # seconds to start worker processes, mostly for importing torch
 
-SHORT_ROUND = 0.05
-"""Seconds of training below which a round is too short for processes."""
+SHORT_ROUND = 0.05  # seconds of training below which a round is too short for processes
 
-MOST_DEATHS = 2
-"""Deaths in a row for each process, after which the run continues without processes."""
+MOST_DEATHS = 2  # deaths in a row for each process, after which the run continues without processes
 
 
 def divided_cores(settings: EngineConfig, participants: int) -> tuple[int, int]:
@@ -61,12 +64,46 @@ def divided_cores(settings: EngineConfig, participants: int) -> tuple[int, int]:
     return 1 if alone else min(settings.processes or at_once, participants), cores // at_once
 
 
-def cpu_engine(worker: Worker, settings: EngineConfig, participants: int) -> LocalEngine:
-    """The engine for `participants` clients a round on the cores that torch may use."""
-    processes, threads = divided_cores(settings, participants)
+def plain_engine(
+    worker: Worker, shape: tuple[int, int, int], normalise: Normaliser, capacity: int,
+    chosen: EngineConfig, participants: int,
+) -> LocalEngine:  # fmt: skip
+    """Several clients at once on the cores of a CPU; on other devices one after the other."""
+    if normalise.scale.device.type != "cpu":
+        return LocalEngine(worker)
+    processes, threads = divided_cores(chosen, participants)
     if processes == 1:
         return LocalEngine(worker, threads)
-    return ProcessesEngine(worker, processes, threads, given=settings.processes > 0)
+    return ProcessesEngine(worker, processes, threads, given=chosen.processes > 0)
+
+
+MakeEngine = Callable[[Worker, tuple[int, int, int], Normaliser, int, EngineConfig, int], Engine]
+"""Takes the worker, the shape and the normaliser of images, the samples of the largest client, the config's choice, and
+the clients in a round."""
+
+Federate = Callable[[FedAvg, Engine, Arrays, Schedule, Evaluation, Probes, OnRound], Arrays]
+"""A loop over rounds that computes the same as `rounds.federate`."""
+
+
+@dataclass(frozen=True)
+class Backend:
+    """The parts that train and test a run; a caller may pass faster ones than these.
+
+    Args:
+        engine: makes the engine.
+        evaluation: makes the test of the server's model.
+        federate: the loop over rounds.
+        waking: the context in which data are loaded and parts are built.
+    """
+
+    engine: MakeEngine = plain_engine
+    evaluation: type[Evaluation] = Evaluation
+    federate: Federate = federate
+    waking: Callable[[], AbstractContextManager[object]] = nullcontext
+
+
+PLAIN = Backend()
+BackendFor = Callable[[torch.device], Backend]  # returns what trains and tests on this device
 
 
 def pays(seconds: float, participants: int, jobs: int, processes: int) -> bool:
@@ -130,7 +167,7 @@ class ProcessesEngine(LocalEngine):
             while len(answers) < len(clients) and self.processes > 1:
                 idle = [process for process in self.team if process.client < 0]
                 while waiting and (idle or len(self.team) < self.processes):
-                    self._give_job(idle.pop() if idle else self._start_process(), waiting.popleft(), sent, round)
+                    self._give_job(idle.pop() if idle else None, waiting.popleft(), sent, round)
                 self._take_answers(waiting, answers)
         except OSError as error:
             self._give_up(f"worker processes cannot be used ({error})")
@@ -143,9 +180,18 @@ class ProcessesEngine(LocalEngine):
         replies = [answer for answer in answers.values() if isinstance(answer, Reply)]
         return {reply.client: reply for reply in add_up_to(time.perf_counter() - start, replies)}
 
-    def _give_job(self, process: Child, client: int, broadcast: Places, round: int) -> None:
-        """Give a client's job to a process; the first time, move the client's data to shared memory."""
+    def _give_job(self, process: Child | None, client: int, broadcast: Places, round: int) -> None:
+        """Give a client's job to a process, or to a new one; the first time, move its data to shared memory."""
         own = self.worker.clients[client]
+        if not self.setup:  # all processes read the worker from there; a job names the place of its client's data
+            none: dict[int, ClientData] = {}
+            worker = replace(self.worker, load_client=none.__getitem__, generator=None, clients=none)
+            content = bytearray(pickle.dumps((worker, own.normalise, self.threads)))
+            self.setup = self.data.append({"content": torch.frombuffer(content, dtype=torch.uint8)})
+            log.info("training %d clients at once, each in a worker process", self.processes)
+        if process is None:
+            process = Child(self.data, self.broadcast)
+            self.team.append(process)
         if client not in self.samples:
             self.samples[client] = self.data.append({"images": own.images, "labels": own.labels})
             shared = self.data.read(self.samples[client])
@@ -162,7 +208,14 @@ class ProcessesEngine(LocalEngine):
             client, answer = process.client, process.take()
             self.deaths = 0 if answer is not None else self.deaths + 1
             if isinstance(answer, Answer):
-                answers[client] = self._reply(process.block, client, answer)
+                # Tensors are copied, since the block is used again.
+                read = (process.block.read(places) for places in (answer.arrays, answer.state))
+                arrays, state = ({name: tensor.clone() for name, tensor in part.items()} for part in read)
+                if state:
+                    self.states[client] = state
+                spent = {"generate_seconds": self.worker.generation_seconds.pop(client, 0.0)}
+                metrics = {**answer.reply.metrics, **spent}
+                answers[client] = replace(answer.reply, arrays=arrays, metrics=metrics)
                 self.count.add()
             elif answer is not None:
                 answers[client] = answer
@@ -174,27 +227,6 @@ class ProcessesEngine(LocalEngine):
                 log.warning("a worker process ended with code %d; its client is trained again", code)
                 if self.deaths >= MOST_DEATHS * self.processes:
                     self._give_up("worker processes keep ending")
-
-    def _reply(self, block: Block, client: int, answer: Answer) -> Reply:
-        """Store the client's state and return its reply; tensors are copied, since the block is used again."""
-        read = (block.read(places) for places in (answer.arrays, answer.state))
-        arrays, state = ({name: tensor.clone() for name, tensor in part.items()} for part in read)
-        if state:
-            self.states[client] = state
-        generating = {"generate_seconds": self.worker.generation_seconds.pop(client, 0.0)}
-        return replace(answer.reply, arrays=arrays, metrics={**answer.reply.metrics, **generating})
-
-    def _start_process(self) -> Child:
-        """Start a process; all processes read the worker from shared memory."""
-        if not self.setup:
-            normalise = next(iter(self.worker.clients.values())).normalise
-            none: dict[int, ClientData] = {}  # a job names the place of its client's data
-            worker = replace(self.worker, load_client=none.__getitem__, generator=None, clients=none)
-            content = pickle.dumps((worker, normalise, self.threads))
-            self.setup = self.data.append({"content": torch.frombuffer(bytearray(content), dtype=torch.uint8)})
-            log.info("training %d clients at once, each in a worker process", self.processes)
-        self.team.append(Child(self.data, self.broadcast))
-        return self.team[-1]
 
     def _give_up(self, reason: str) -> None:
         log.warning("%s; from now on clients are trained one after the other", reason)
@@ -218,8 +250,7 @@ class Job(NamedTuple):
 class Answer(NamedTuple):
     """The result of a job, as sent back by a worker process."""
 
-    reply: Reply
-    """Without its tensors."""
+    reply: Reply  # without its tensors
     arrays: Places
     state: Places
 
@@ -301,3 +332,75 @@ def answer_to(job: Job, worker: Worker, broadcast: Arrays, own: Block) -> Answer
             if isinstance(pickle.loads(pickle.dumps(error)), Exception):
                 return error
         return RunError(f"client {job.client}, round {job.round + 1}: {error!r}")
+
+
+ALIGNMENT = 64  # alignment in bytes, the same as torch's, since the last bits of a matrix product may depend on it
+
+MOST_TENSORS = 1000
+"""A block remembers so many tensors: those of a model are read in every round, those of a client's data rarely."""
+
+
+Place = tuple[torch.dtype, tuple[int, ...], int]  # type, shape and position of a tensor in a block
+
+Places = dict[str, Place]
+
+
+class Block:
+    """A file without a name, mapped into the memory of every process that has its descriptor.
+
+    The system frees it with the last of these processes, even if all are killed, so that nothing is left behind. It is
+    not in /dev/shm, which `multiprocessing` and torch use and which many containers limit to 64 MB.
+
+    >>> block = Block()
+    >>> places = block.write({"weight": torch.eye(2)})
+    >>> Block(os.dup(block.descriptor)).read(places)["weight"].tolist()
+    [[1.0, 0.0], [0.0, 1.0]]
+    """
+
+    def __init__(self, descriptor: int | None = None) -> None:
+        if descriptor is None and hasattr(os, "memfd_create"):  # Linux
+            descriptor = os.memfd_create("fedeas")
+        elif descriptor is None:
+            with tempfile.TemporaryFile() as file:
+                descriptor = os.dup(file.fileno())
+        self.descriptor = descriptor
+        self.map: mmap.mmap | None = None
+        self.tensors: dict[Place, Tensor] = {}
+        self.end = 0
+
+    def write(self, arrays: Mapping[str, Tensor], start: int = 0) -> Places:
+        """Write tensors one after the other from `start` on; sets `end` to the first free byte."""
+        places, self.end = {}, start
+        for name, tensor in arrays.items():
+            places[name] = tensor.dtype, tuple(tensor.shape), self.end
+            self.end += math.ceil(tensor.numel() * tensor.itemsize / ALIGNMENT) * ALIGNMENT
+        if self.end > os.fstat(self.descriptor).st_size:
+            os.ftruncate(self.descriptor, 2 * self.end)  # parts that are never written take no memory
+        for name, there in self.read(places).items():
+            there.copy_(arrays[name].detach())
+        return places
+
+    def append(self, arrays: Arrays) -> Places:
+        """Write tensors after those that were written last."""
+        return self.write(arrays, self.end)
+
+    def read(self, places: Places) -> Arrays:
+        """The tensors at these places, without a copy."""
+        arrays = {}
+        for name, place in places.items():
+            dtype, shape, start = place
+            count = math.prod(shape)
+            if count == 0:
+                arrays[name] = torch.empty(shape, dtype=dtype)
+                continue
+            if place not in self.tensors:
+                if self.map is None or start + count * dtype.itemsize > len(self.map):
+                    self.map = mmap.mmap(self.descriptor, 0)  # the whole file; earlier tensors keep the earlier map
+                if len(self.tensors) >= MOST_TENSORS:
+                    self.tensors.clear()
+                self.tensors[place] = torch.frombuffer(self.map, dtype=dtype, count=count, offset=start).view(shape)
+            arrays[name] = self.tensors[place]
+        return arrays
+
+    def __del__(self) -> None:
+        os.close(self.descriptor)

@@ -46,8 +46,7 @@ class Recipe:
     momentum: float = 0.9
     weight_decay: float = 5e-4
     label_smoothing: float = 0.05
-    warm_up: float = 0.2
-    """Share of the steps in which the rate rises."""
+    warm_up: float = 0.2  # share of the steps in which the rate rises
 
     def rate(self, step: int, steps: int) -> float:
         """The learning rate of a step, counted from 0."""
@@ -73,14 +72,11 @@ class Classifier:
     architecture: str
     shape: Shape
     num_classes: int
-    mean: tuple[float, ...]
-    """Mean of each channel of the training images, scaled to [0, 1]."""
+    mean: tuple[float, ...]  # mean of each channel of the training images, scaled to [0, 1]
     std: tuple[float, ...]
     class_names: tuple[str, ...] | None = None
-    test_accuracy: float | None = None
-    """On the images given to `measured`."""
-    seen: Seen = NOT_KNOWN
-    """What it was trained on."""
+    test_accuracy: float | None = None  # on the images given to `measured`
+    seen: Seen = NOT_KNOWN  # what it was trained on
 
     @classmethod
     def train(
@@ -228,10 +224,8 @@ def suited_judge(shape: Shape, device: Device) -> str:
 class _TrainingSet:
     """All images on the device, with a frame around them for random crops; batches are selected by index."""
 
-    framed: Tensor
-    """uint8; the frame has the mean colour."""
+    crops: Tensor  # views of each uint8 image in its frame: (N, channels, places down, places right, height, width)
     labels: Tensor
-    frame: int
     flip: bool
 
     @staticmethod
@@ -246,29 +240,22 @@ class _TrainingSet:
         mean = torch.tensor(classifier.mean, device=classifier.device).mul(255).round().byte()
         room = (len(images), channels, height + 2 * frame, width + 2 * frame)
         framed = mean[:, None, None].expand(room).clone(memory_format=torch.contiguous_format)
-        own = framed[:, :, frame : frame + height, frame : frame + width]
-        own.copy_(torch.from_numpy(np.array(images)))
+        crops = framed.unfold(2, height, 1).unfold(3, width, 1)
+        crops[:, :, frame, frame] = torch.from_numpy(np.array(images)).to(classifier.device)
         where = torch.from_numpy(np.array(labels)).to(classifier.device)
-        return _TrainingSet(framed, where, frame, large and channels > 1)
+        return _TrainingSet(crops, where, large and channels > 1)
 
     def batch(self, index: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
         """Randomly cropped and mirrored images at these positions, and their labels."""
-        if not self.frame and not self.flip:
-            return self.framed[index], self.labels[index]
-        channels = torch.arange(self.framed.shape[1], device=index.device)
-        rows = self._places(self.framed.shape[2], len(index), generator)
-        columns = self._places(self.framed.shape[3], len(index), generator)
+        places, count = self.crops.shape[2], len(index)
+        if places == 1 and not self.flip:
+            return self.crops[index, :, 0, 0], self.labels[index]
+        down, right = (torch.randint(places, (count,), device=index.device, generator=generator) for _ in range(2))
+        images = self.crops[index, :, down, right]
         if self.flip:
-            mirrored = torch.rand(len(index), 1, device=index.device, generator=generator) < 0.5
-            columns = torch.where(mirrored, columns.flip(1), columns)
-        places = index[:, None, None, None], channels[:, None, None], rows[:, None, :, None], columns[:, None, None, :]
-        return self.framed[places], self.labels[index]
-
-    def _places(self, side: int, count: int, generator: torch.Generator) -> Tensor:
-        """Rows or columns of the framed image that make up the crop, for each image of the batch."""
-        device = self.framed.device
-        shift = torch.randint(2 * self.frame + 1, (count, 1), device=device, generator=generator)
-        return shift + torch.arange(side - 2 * self.frame, device=device)
+            mirrored = torch.rand(count, 1, 1, 1, device=index.device, generator=generator) < 0.5
+            images = torch.where(mirrored, images.flip(3), images)
+        return images, self.labels[index]
 
 
 def _fit(classifier: Classifier, data: _TrainingSet, recipe: Recipe, seed: int) -> None:

@@ -14,22 +14,17 @@ from fedeas.core.errors import InputError
 from fedeas.core.files import PathLike, written_whole
 from fedeas.generators.base import Generator, Images, checked_address, image_index
 
-MARGIN = 16
-"""White pixels around the sheet and between names and images."""
+MARGIN = 16  # white pixels around the sheet and between names and images
 
-GAP = 3
-"""White pixels between images."""
+GAP = 3  # white pixels between images
 
 INK = (38, 38, 38)
 
-COLUMNS = 10
-"""Images in a row, at most."""
+COLUMNS = 10  # images in a row, at most
 
-SCALE = 4
-"""Factor by which images in a grid are enlarged."""
+SCALE = 4  # factor by which images in a grid are enlarged
 
-LARGEST_SIDE = 64
-"""Largest side of an image in a strip, in pixels; larger images are shrunk."""
+LARGEST_SIDE = 64  # largest side of an image in a strip, in pixels; larger images are shrunk
 
 
 def save_grid(images: Images, labels: ArrayLike, class_names: Sequence[str], path: PathLike) -> None:
@@ -50,9 +45,8 @@ def save_grid(images: Images, labels: ArrayLike, class_names: Sequence[str], pat
         top = MARGIN + row * height
         pen.text((left - MARGIN, top + (height - GAP) / 2), name, fill=INK, font=font, anchor="rm")
         for column, image in enumerate(own):
-            colour = np.broadcast_to(image, (3, *image.shape[1:])).transpose(1, 2, 0)
-            large = np.ascontiguousarray(colour.repeat(SCALE, axis=0).repeat(SCALE, axis=1))
-            sheet.paste(Image.fromarray(large), (left + column * width, top))
+            large = picture(image.repeat(SCALE, axis=1).repeat(SCALE, axis=2))
+            sheet.paste(large, (left + column * width, top))
     with written_whole(path) as part:
         sheet.save(part, format="PNG", optimize=True)
 
@@ -71,11 +65,9 @@ def strip(images: Images) -> tuple[bytes, int, int]:
     enlarged; a page can do that.
     """
     _checked(images, np.zeros(len(images), dtype=np.int64), 1)
-    tiles = []
-    for image in images[:COLUMNS]:
-        tile = Image.fromarray(image[0] if len(image) == 1 else np.ascontiguousarray(image.transpose(1, 2, 0)))
+    tiles = list(map(picture, images[:COLUMNS]))
+    for tile in tiles:
         tile.thumbnail((LARGEST_SIDE, LARGEST_SIDE))
-        tiles.append(tile)
     width, height = tiles[0].size
     sheet = Image.new(tiles[0].mode, (COLUMNS * (width + 1) - 1, height), "white")
     for column, tile in enumerate(tiles):
@@ -83,6 +75,11 @@ def strip(images: Images) -> tuple[bytes, int, int]:
     file = BytesIO()
     sheet.save(file, format="PNG", optimize=True)
     return file.getvalue(), *sheet.size
+
+
+def picture(image: Images) -> Image.Image:
+    """One image of (1 or 3, height, width), for Pillow."""
+    return Image.fromarray(image[0] if len(image) == 1 else np.ascontiguousarray(image.transpose(1, 2, 0)))
 
 
 def _checked(images: Images, labels: ArrayLike, num_classes: int) -> IntArray:

@@ -25,13 +25,11 @@ from fedeas.generators.quality.membership import MembershipReport
 
 Features = NDArray[np.floating[Any]]
 
-CHECK_CLIENT = 2**31 - 1
-"""The largest possible client number: images drawn under it for a check belong to no client."""
+CHECK_CLIENT = 2**31 - 1  # the largest possible client number: images drawn under it for a check belong to no client
 
 BLOCK = 4096  # images at a time
 
-NEAR = 1 / 3
-"""Largest distance of a near-duplicate, in standard deviations of the image's pixels."""
+NEAR = 1 / 3  # largest distance of a near-duplicate, in standard deviations of the image's pixels
 
 
 @dataclass(frozen=True)
@@ -56,16 +54,14 @@ class Yardstick:
     training_images: Images = field(repr=False)
     training_features: Features = field(repr=False)
     test_labels: IntArray = field(repr=False)
-    test_classes: IntArray = field(repr=False)
-    """The classes that the classifier sees in the test images."""
+    test_classes: IntArray = field(repr=False)  # the classes that the classifier sees in the test images
     test_features: Features = field(repr=False)
-    test_distances: FloatArray = field(repr=False)
-    """Distance of each test image to the nearest training image."""
+    test_distances: FloatArray = field(repr=False)  # distance of each test image to the nearest training image
 
     @staticmethod
     def of(classifier: Classifier, training_images: Images, test_images: Images, test_labels: ArrayLike) -> Yardstick:
         """Measure real images: those that generator and classifier were trained on, and unseen ones."""
-        labels = _checked("test", test_images, test_labels, classifier.num_classes)
+        labels, _ = checked_address(test_labels, np.arange(len(test_images)), classifier.num_classes)
         if len(training_images) < 2 or len(test_images) < 2:
             raise InputError("a yardstick needs at least two training images and two test images")
         classes, features = classifier.read(test_images)
@@ -88,29 +84,21 @@ class Report:
     """Measures of generated images, each with the same measure of real test images."""
 
     images: int
-    agreement: float
-    """Share of the images in which the classifier sees the requested class."""
-    ceiling: float
-    """The same for real test images: the accuracy of the classifier."""
-    agreement_per_class: tuple[float | None, ...]
-    """None for a class without images."""
+    agreement: float  # share of the images in which the classifier sees the requested class
+    ceiling: float  # the same for real test images: the accuracy of the classifier
+    agreement_per_class: tuple[float | None, ...]  # None for a class without images
     ceiling_per_class: tuple[float | None, ...]
     classifier_frechet: float
     """Frechet distance to the training images over features of our classifier, not Inception-FID."""
-    classifier_frechet_floor: float
-    """The same for real test images."""
+    classifier_frechet_floor: float  # the same for real test images
     nearest: Nearness
     nearest_of_test: Nearness
     suspected_copies: float
     """Share of the images nearer to a training image than the nearest hundredth of the test images is."""
-    copies: int
-    """Images equal to a training image, pixel by pixel."""
-    classifier: str
-    """Its fingerprint."""
-    generator: str | None = None
-    """Fingerprint of the generator, if the images come from one."""
-    seconds: float | None = None
-    """Seconds that it took to draw them."""
+    copies: int  # images equal to a training image, pixel by pixel
+    classifier: str  # its fingerprint
+    generator: str | None = None  # fingerprint of the generator, if the images come from one
+    seconds: float | None = None  # seconds that it took to draw them
     membership: MembershipReport | None = None
     """What an attack on the generator's weights tells of its training images, if they were attacked."""
 
@@ -143,8 +131,6 @@ class Report:
 
 def measure_generator(generator: Generator, yardstick: Yardstick, per_class: int = 500) -> Report:
     """Draw `per_class` images of every class, under a client number that no client uses, and judge them."""
-    if per_class < 1:
-        raise InputError(f"per_class must be 1 or more, not {per_class}")
     check_same_images(generator, yardstick.classifier)
     labels = np.repeat(np.arange(generator.num_classes), per_class)
     index = np.tile(image_index(CHECK_CLIENT, per_class), generator.num_classes)
@@ -159,9 +145,7 @@ def judge(
 ) -> Report:
     """Measure two or more generated images, of the requested classes `labels`, against real ones."""
     classifier = yardstick.classifier
-    asked = _checked("generated", images, labels, classifier.num_classes)
-    if len(images) < 2:
-        raise InputError(f"{len(images)} images are too few to judge; give at least two")
+    asked, _ = checked_address(labels, np.arange(len(images)), classifier.num_classes)
     seen, features = classifier.read(images)
     distances = nearest(images, yardstick.training_images, classifier.device)
     real = Nearness.of(yardstick.test_distances)
@@ -183,15 +167,10 @@ def judge(
     )
 
 
-class _Given(nn.Module):
+class _Given(nn.Identity):
     """Passes on computed features where torchmetrics expects a network that extracts them."""
 
-    def __init__(self, num_features: int) -> None:
-        super().__init__()
-        self.num_features = num_features
-
-    def forward(self, features: Tensor) -> Tensor:
-        return features
+    num_features: int
 
 
 def classifier_frechet(real: Features, generated: Features) -> float:
@@ -203,7 +182,9 @@ def classifier_frechet(real: Features, generated: Features) -> float:
     """
     if min(len(real), len(generated)) < 2:
         raise InputError("a Frechet distance needs at least two images on both sides")
-    metric = FrechetInceptionDistance(feature=_Given(real.shape[1]))  # on the CPU: not every GPU build has eigvals
+    given = _Given()
+    given.num_features = real.shape[1]
+    metric = FrechetInceptionDistance(feature=given)  # on the CPU: not every GPU build has eigvals
     for features, is_real in ((real, True), (generated, False)):
         for rows in row_blocks(len(features), 1, BLOCK):
             metric.update(torch.from_numpy(features[rows].astype(np.float64)), real=is_real)
@@ -250,13 +231,6 @@ def near_duplicates(images: Images, others: Images, device: torch.device | str =
 def _per_class(seen: IntArray, asked: IntArray, num_classes: int) -> tuple[float | None, ...]:
     shares = (seen[asked == label] == label for label in range(num_classes))
     return tuple(float(own.mean()) if own.size else None for own in shares)
-
-
-def _checked(what: str, images: Images, labels: ArrayLike, num_classes: int) -> IntArray:
-    try:
-        return checked_address(labels, np.arange(len(images)), num_classes)[0]
-    except InputError as error:
-        raise InputError(f"{what} images: {error}") from None
 
 
 def _worst(shares: tuple[float | None, ...], classes: Sequence[str]) -> str:

@@ -16,13 +16,11 @@ from numpy.typing import NDArray
 from fedeas.core.arrays import IntArray
 from fedeas.core.errors import FedEASError, InputError
 from fedeas.generators.bank import Bank
-from fedeas.generators.bank.addresses import Addresses
-from fedeas.generators.bank.slots import Disk, Header
 from fedeas.generators.base import image_index
-from fedeas.generators.kinds import Shared
+from fedeas.generators.kinds import Shared, parse_generator
 from fedeas.generators.pools import numbers_in_pool, pool_fingerprint
 from fedeas.generators.quality.grid import COLUMNS, strip
-from fedeas.generators.registry import parse_generator
+from fedeas.generators.slots import Addresses, Disk, Header
 from fedeas.runs.store import Run, UsedGenerator, trained
 from fedeas.views.report.methods import MethodRuns, RunSnapshot, class_names, grouped_by_method, read_snapshot
 

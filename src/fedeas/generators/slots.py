@@ -17,17 +17,72 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import asdict, dataclass
 from hashlib import blake2b
+from itertools import pairwise
 from math import prod
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
 from fedeas.core.arrays import BoolArray, ByteArray, IntArray
-from fedeas.core.errors import InputError, RunError
-from fedeas.core.files import UNUSABLE, written_whole
+from fedeas.core.errors import InputError
+from fedeas.core.files import make_folder, writing, written_whole
 from fedeas.core.locks import locked
-from fedeas.generators.bank.addresses import Address, Addresses, stretches
-from fedeas.generators.base import CLIENT_BITS, Generator, checked_shape, described, number_of
+from fedeas.generators.base import CLIENT_BITS, Generator, checked_shape, client_of, described, number_of
+
+
+class Address(NamedTuple):
+    """One image of a bank."""
+
+    label: int
+    client: int
+    number: int  # which of the client's images of this class, from 0
+
+    def __str__(self) -> str:
+        return f"class {self.label}, client {self.client}, image {self.number}"
+
+
+@dataclass(frozen=True, eq=False)
+class Addresses:
+    """Distinct labels and indices, sorted by client, class and number, so that those of one file are together."""
+
+    labels: IntArray
+    index: IntArray
+
+    @property
+    def clients(self) -> IntArray:
+        """The client of each image."""
+        return client_of(self.index)
+
+    def at(self, rows: IntArray | BoolArray | slice) -> Addresses:
+        """The addresses in these rows."""
+        return Addresses(self.labels[rows], self.index[rows])
+
+
+def distinct(labels: IntArray, index: IntArray) -> tuple[Addresses, IntArray]:
+    """The distinct addresses among these, sorted, and the position of each given address in them."""
+    order = np.lexsort((index, labels, client_of(index)))
+    first = _starts(labels[order], index[order])
+    inverse = np.empty(order.size, dtype=np.int64)
+    inverse[order] = np.cumsum(first) - 1
+    return Addresses(labels[order[first]], index[order[first]]), inverse
+
+
+def stretches(*keys: IntArray) -> Iterator[tuple[int, int]]:
+    """Start and stop of the longest stretches in which no key changes.
+
+    >>> list(stretches(np.array([4, 4, 4, 7]), np.array([0, 0, 1, 1])))
+    [(0, 2), (2, 3), (3, 4)]
+    """
+    return pairwise([*np.flatnonzero(_starts(*keys)).tolist(), keys[0].size])
+
+
+def _starts(*keys: IntArray) -> BoolArray:
+    """Where a key differs from its predecessor."""
+    starts = np.ones(keys[0].size, dtype=bool)
+    starts[1:] = np.any([key[1:] != key[:-1] for key in keys], axis=0)
+    return starts
+
 
 FORMAT = "fedeas-bank-1"
 HEADER = "generator.json"
@@ -56,8 +111,7 @@ class Header:
     fingerprint: str
     num_classes: int
     shape: tuple[int, int, int]
-    description: str
-    """For `fedeas bank ls` alone; empty in old banks."""
+    description: str  # for `fedeas bank ls` alone; empty in old banks
 
     @classmethod
     def of(cls, generator: Generator) -> Header:
@@ -110,22 +164,17 @@ class Header:
         return self.fingerprint[:NAME_LENGTH]
 
     @property
-    def shown(self) -> str:
-        """The description; old banks of some generators have none, so that only classes and shape are known."""
-        return self.description or f"{self.num_classes} classes of {' x '.join(map(str, self.shape))}"
+    def images(self) -> str:
+        """What the images are, without the description, which old banks of some generators lack."""
+        return f"{self.num_classes} classes of {' x '.join(map(str, self.shape))}"
 
     def refuse_other(self, other: Header, root: Path) -> None:
         """Raise an error unless both describe the same images."""
-        if (self.fingerprint, self.num_classes, self.shape) == (other.fingerprint, other.num_classes, other.shape):
-            return
-        shown = NAME_LENGTH if self.name != other.name else None  # the name alone would not tell them apart
-        mine, theirs = (
-            f"{each.fingerprint[:shown]} ({each.num_classes} classes, images {'x'.join(map(str, each.shape))})"
-            for each in (self, other)
-        )
-        raise InputError(
-            f"{root / self.name}: holds images of generator {theirs}, not {mine}; {remedy(root, self.name)}"
-        )
+        mine, theirs = (f"{each.fingerprint} ({each.images})" for each in (self, other))
+        if mine != theirs:
+            raise InputError(
+                f"{root / self.name}: holds images of generator {theirs}, not {mine}; {remedy(root, self.name)}"
+            )
 
 
 @dataclass(frozen=True)
@@ -168,8 +217,7 @@ class Disk:
     def filling(self) -> Iterator[None]:
         """Keep the bank from being pruned; folder and header exist from here on, even if they were pruned before."""
         with shared(gate(self.root, self.header.name)):
-            with reported(self.folder):
-                (self.folder / "locks").mkdir(parents=True, exist_ok=True)
+            make_folder(self.folder / "locks")
             if Header.is_lost(self.folder):
                 self.header.write(self.folder)
             else:
@@ -199,7 +247,7 @@ class Disk:
         """Rows whose slots follow each other in a file, and these slots; addresses without a file are left out."""
         for start, stop in stretches(at.labels, at.clients):
             path = self._path(at, start)
-            with reported(path), suppress(FileNotFoundError), path.open("rb", buffering=0) as file:
+            with writing(path, "used"), suppress(FileNotFoundError), path.open("rb", buffering=0) as file:
                 for first, last in self._runs(at, start, stop):
                     yield slice(first, last), self._read_slots(file.fileno(), _number(at, first), last - first)
 
@@ -213,7 +261,7 @@ class Disk:
     def _store(self, at: Addresses, slots: ByteArray) -> None:
         for start, stop in stretches(at.labels, at.clients):
             path = self._path(at, start)
-            with reported(path):
+            with writing(path, "used"):
                 path.parent.mkdir(exist_ok=True)
                 path.touch()
                 with path.open("r+b", buffering=0) as file:
@@ -235,7 +283,7 @@ class Disk:
         """
         checked, damaged = 0, list[Address]()
         for label, client, path in image_files(self.folder):
-            with reported(path):
+            with writing(path, "used"):
                 whole, rest = divmod(path.stat().st_size, self.slot)
             cut = whole if rest else None
             for start, slots in self._scan(path):
@@ -243,19 +291,15 @@ class Disk:
                 at = Addresses(np.full(filled.size, label), start + filled + (client << CLIENT_BITS))
                 suspects = at.at(~self._good(at, slots[filled]))
                 checked += filled.size
-                damaged += self._confirm_damaged(suspects, client, clear) if suspects.labels.size else []
+                if not (count := suspects.labels.size):
+                    continue
+                with self.filling(), self.client_locked(client):  # a slot may just have been half written
+                    good = self.read(suspects, np.empty((count, self.pixels), dtype=np.uint8), np.arange(count))
+                    bad = suspects.at(~good)
+                    if clear:
+                        self._store(bad, np.zeros((bad.labels.size, self.slot), dtype=np.uint8))
+                damaged += [Address(label, client, number) for number in number_of(bad.index).tolist()]
         return Verification(self.header.name, checked, tuple(damaged))
-
-    def _confirm_damaged(self, suspects: Addresses, client: int, clear: bool) -> list[Address]:
-        """Check again under the client's lock: the slot may have been half written."""
-        with self.filling(), self.client_locked(client):
-            count = suspects.labels.size
-            good = self.read(suspects, np.empty((count, self.pixels), dtype=np.uint8), np.arange(count))
-            damaged = suspects.at(~good)
-            if clear:
-                self._store(damaged, np.zeros((damaged.labels.size, self.slot), dtype=np.uint8))
-        numbers = number_of(damaged.index)
-        return [Address(int(damaged.labels[i]), client, int(number)) for i, number in enumerate(numbers)]
 
     def _path(self, at: Addresses, row: int) -> Path:
         return self.folder / f"c{at.labels[row]}" / f"k{at.clients[row]}.images"
@@ -279,11 +323,20 @@ class Disk:
         return np.frombuffer(content.ljust(count * self.slot, b"\0"), dtype=np.uint8).reshape(count, self.slot)
 
     def _scan(self, path: Path) -> Iterator[tuple[int, ByteArray]]:
-        """The slots block by block, without holes, each block with the number of its first slot."""
-        with reported(path), path.open("rb", buffering=0) as file:
-            for first, last in data_stretches(file.fileno(), self.slot):
-                for start in range(first, last, self.block):
-                    yield start, self._read_slots(file.fileno(), start, min(self.block, last - start))
+        """The slots block by block, each with the number of its first slot; holes before images are left out."""
+        with writing(path, "used"), path.open("rb", buffering=0) as file:
+            size, place, done = path.stat().st_size, 0, 0
+            while place < size:
+                try:
+                    data = os.lseek(file.fileno(), place, os.SEEK_DATA)
+                except OSError as error:
+                    if error.errno == errno.ENXIO:  # nothing but a hole up to the end
+                        return
+                    raise
+                place = os.lseek(file.fileno(), data, os.SEEK_HOLE)
+                first, done = max(done, data // self.slot), -(-place // self.slot)
+                for start in range(first, done, self.block):
+                    yield start, self._read_slots(file.fileno(), start, min(self.block, done - start))
 
     def _filled(self, slots: ByteArray) -> BoolArray:
         """Which slots have a digest; a slot without one was not written completely."""
@@ -316,21 +369,6 @@ def _number(at: Addresses, row: int) -> int:
     return number_of(int(at.index[row]))
 
 
-def data_stretches(descriptor: int, slot: int) -> Iterator[tuple[int, int]]:
-    """First and last slots of the stretches that take up space; before an image of high number there is a hole."""
-    size, place, done = os.fstat(descriptor).st_size, 0, 0
-    while place < size:
-        try:
-            start = os.lseek(descriptor, place, os.SEEK_DATA)
-        except OSError as error:
-            if error.errno == errno.ENXIO:  # nothing but a hole up to the end
-                return
-            raise
-        place = os.lseek(descriptor, start, os.SEEK_HOLE)
-        first, done = max(done, start // slot), -(-place // slot)
-        yield first, done
-
-
 def image_files(folder: Path) -> list[tuple[int, int, Path]]:
     """Class, client and path of every file with images; files with other names are ignored."""
     paths = [(path, _IMAGES.fullmatch(f"{path.parent.name}/{path.name}")) for path in folder.glob("c*/k*.images")]
@@ -353,26 +391,13 @@ def shared(path: Path) -> Iterator[None]:
 
     `fedeas.core.locks` has no shared locks: the library that it uses needs a database for them.
     """
-    with reported(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(path.parent)
+    with writing(path, "used"):
         file = path.open("a")
+        fcntl.flock(file, fcntl.LOCK_SH)
     with file:
-        with reported(path):
-            fcntl.flock(file, fcntl.LOCK_SH)
         try:
             yield
         finally:
             # Closing is not enough if a process that was forked in the meantime has the file open, too.
             fcntl.flock(file, fcntl.LOCK_UN)
-
-
-@contextmanager
-def reported(path: Path) -> Iterator[None]:
-    """Turn errors of the operating system into one line about this path."""
-    try:
-        yield
-    except OSError as error:
-        reason = error.strerror or str(error)
-        if error.errno in {*UNUSABLE, errno.EEXIST}:  # a file is where the folder should be
-            raise InputError(f"{path}: cannot be used ({reason}); give a folder that can be written") from None
-        raise RunError(f"{path}: cannot be used ({reason}); images kept so far are not made again") from None

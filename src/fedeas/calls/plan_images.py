@@ -21,7 +21,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedeas.core.arrays import IntArray, digest_of_arrays
 from fedeas.core.errors import InputError
@@ -31,9 +30,8 @@ from fedeas.core.locks import locked
 from fedeas.core.records import read_record, write_arrays, write_record
 from fedeas.data.sources import load_dataset
 from fedeas.generators.bank import Bank
-from fedeas.generators.base import Generator, Shape, checked_shape, described, number_of, plan_addresses
-from fedeas.generators.registry import AnyGenerator, generator_from, parse_generator
-from fedeas.generators.settings import GeneratorContext
+from fedeas.generators.base import Generator, Images, Shape, checked_shape, described, number_of, plan_addresses
+from fedeas.generators.kinds import AnyGenerator, GeneratorContext, generator_from, parse_generator
 from fedeas.planning.counts import Allocation
 
 MANIFEST, HEADER, WAITING = "manifest.csv", "generation.json", ".images"
@@ -136,18 +134,6 @@ class ImageFormat(StrEnum):
     NPZ = "npz"
 
 
-class ClientImages(NamedTuple):
-    """All images of one client."""
-
-    client: str
-    folder: str
-    """Its name as that of a file."""
-    images: NDArray[np.uint8]
-    labels: IntArray
-    numbers: IntArray
-    """Each image's number among those of its class."""
-
-
 class Written(NamedTuple):
     """How many images there are now, and how many of them were made by this call."""
 
@@ -209,65 +195,51 @@ def _write_client(
 ) -> Iterator[int]:
     """Make and write the images of one client, then list them; yields the number of images after each batch."""
     labels, index = source.addresses(row)
-    images = np.empty((labels.size, *ready.shape), dtype=np.uint8)
+    images, numbers = np.empty((labels.size, *ready.shape), dtype=np.uint8), number_of(index)
     for start in range(0, labels.size, ready.batch_size):
         batch = slice(start, start + ready.batch_size)
         images[batch] = ready.sample(labels[batch], index[batch])
         yield len(images[batch])
-    made = ClientImages(source.plan.client_name(row), name, images, labels, number_of(index))
-    writers = {ImageFormat.FOLDER: _as_folder, ImageFormat.PARQUET: _as_parquet, ImageFormat.NPZ: _as_npz}
+    files = [f"{name}.{form}"] * labels.size
+    if form is ImageFormat.NPZ:
+        classes = np.array(source.classes)
+        write_arrays(folder / files[0], images=images, labels=labels, index=numbers, classes=classes)
+    elif form is ImageFormat.PARQUET:
+        _write_parquet(folder / files[0], images, labels, numbers, [source.classes[label] for label in labels])
+    else:
+        folders = _file_names(source.classes)
+        for label in np.unique(labels):
+            make_folder(folder / name / folders[label])
+        files = [f"{name}/{folders[at]}/{number:06d}.png" for at, number in zip(labels, numbers, strict=True)]
+        for image, file in zip(images, files, strict=True):
+            with writing(folder / file):
+                (folder / file).write_bytes(_png(image))
     text = io.StringIO()  # the client's rows join the manifest all at once
     writer = csv.writer(text, lineterminator="\n")
-    maker, client = source.generator.fingerprint[:16], for_csv(made.client)
-    files = writers[form](folder, made, source.classes)
-    for image, label, number, file in zip(made.images, made.labels, made.numbers, files, strict=True):
+    maker, client = source.generator.fingerprint[:16], for_csv(source.plan.client_name(row))
+    for image, label, number, file in zip(images, labels, numbers, files, strict=True):
         digest = hashlib.sha256(np.ascontiguousarray(image).data).hexdigest()
         writer.writerow([client, for_csv(source.classes[label]), number, for_csv(file), digest, maker])
     with writing(folder / MANIFEST), (folder / MANIFEST).open("a", encoding="utf-8", newline="") as manifest:
         manifest.write(text.getvalue())
 
 
-def _as_folder(folder: Path, made: ClientImages, classes: Sequence[str]) -> list[str]:
-    names = _file_names(classes)
-    files = []
-    for label in np.unique(made.labels):
-        make_folder(folder / made.folder / names[label])
-    for image, label, number in zip(made.images, made.labels, made.numbers, strict=True):
-        files.append(f"{made.folder}/{names[label]}/{number:06d}.png")
-        with writing(folder / files[-1]):
-            (folder / files[-1]).write_bytes(_png(image))
-    return files
-
-
-def _as_parquet(folder: Path, made: ClientImages, classes: Sequence[str]) -> list[str]:
+def _write_parquet(path: Path, images: Images, labels: IntArray, numbers: IntArray, classes: list[str]) -> None:
     import pyarrow as pa
     from pyarrow import parquet
 
-    file = f"{made.folder}.parquet"
-    pictures = [{"bytes": _png(image), "path": None} for image in made.images]
+    pictures = [{"bytes": _png(image), "path": None} for image in images]
     kind = pa.struct({"bytes": pa.binary(), "path": pa.string()})
-    columns = {
-        "image": pa.array(pictures, kind),
-        "label": pa.array(made.labels),
-        "class": pa.array([classes[label] for label in made.labels]),
-        "index": pa.array(made.numbers),
-    }
-    with written_whole(folder / file) as part:
+    columns = {"image": pa.array(pictures, kind), "label": labels, "class": classes, "index": numbers}
+    with written_whole(path) as part:
         parquet.write_table(pa.table(columns), part)
-    return [file] * len(pictures)
 
 
-def _as_npz(folder: Path, made: ClientImages, classes: Sequence[str]) -> list[str]:
-    file = f"{made.folder}.npz"
-    write_arrays(folder / file, images=made.images, labels=made.labels, index=made.numbers, classes=np.array(classes))
-    return [file] * len(made.labels)
-
-
-def _png(image: NDArray[np.uint8]) -> bytes:
-    from PIL import Image
+def _png(image: Images) -> bytes:
+    from fedeas.generators.quality.grid import picture  # loads Pillow
 
     file = io.BytesIO()
-    Image.fromarray(image[0] if len(image) == 1 else image.transpose(1, 2, 0)).save(file, "PNG")
+    picture(image).save(file, "PNG")
     return file.getvalue()
 
 

@@ -14,22 +14,23 @@ from numpy.typing import ArrayLike
 
 from fedeas.core.arrays import IntArray
 from fedeas.core.errors import InputError
-from fedeas.core.files import PathLike
+from fedeas.core.files import PathLike, writing
 from fedeas.core.locks import locked
-from fedeas.generators.bank.addresses import Addresses, distinct, stretches
-from fedeas.generators.bank.slots import (
+from fedeas.generators.base import Generator, GeneratorWrapper, Images, checked_address
+from fedeas.generators.slots import (
     HEADER,
     HEX,
     NAME_LENGTH,
+    Addresses,
     Disk,
     Header,
     Verification,
+    distinct,
     gate,
     image_files,
     remedy,
-    reported,
+    stretches,
 )
-from fedeas.generators.base import Generator, GeneratorWrapper, Images, checked_address
 
 MOST_LOCKS = 128  # open at a time; every system allows a process at least 256 open files
 
@@ -40,18 +41,13 @@ _NAME = re.compile(f"[0-9a-f]{{{NAME_LENGTH}}}")
 class KeptImages:
     """What a bank holds of one generator; the pixels are not checked."""
 
-    name: str
-    """First 16 characters of the fingerprint."""
+    name: str  # first 16 characters of the fingerprint
     description: str
-    images: int | None
-    """None if a problem makes it impossible to tell."""
+    images: int | None  # None if a problem makes it impossible to tell
     clients: int
-    bytes: int
-    """Space on disk; holes take none."""
-    used: float
-    """When the bank was last used with this generator, in seconds since 1970."""
-    problem: str = ""
-    """Why these images cannot be used."""
+    bytes: int  # space on disk; holes take none
+    used: float  # when the bank was last used with this generator, in seconds since 1970
+    problem: str = ""  # why these images cannot be used
 
 
 class Bank:
@@ -88,15 +84,17 @@ class Bank:
     def kept(self, fingerprint: str) -> KeptImages:
         """What the bank holds of this generator; counts all slots that are not empty, even damaged ones."""
         name = self.name(fingerprint)
-        files = image_files(self.root / name)
+        files, folder = image_files(self.root / name), self.root / name
         clients = len({client for _, client, _ in files})
-        with reported(self.root / name):
+        with writing(folder, "used"):
             size = sum(512 * path.stat().st_blocks for *_, path in files)
+            header = folder / HEADER  # each use touches it
+            used = (header if header.exists() else folder).stat().st_mtime
         try:
             disk = self._disk(name)
         except InputError as error:
-            return KeptImages(name, "", None, clients, size, _last_used(self.root / name), str(error))
-        return KeptImages(name, disk.header.shown, disk.count(), clients, size, _last_used(disk.folder))
+            return KeptImages(name, "", None, clients, size, used, str(error))
+        return KeptImages(name, disk.header.description or disk.header.images, disk.count(), clients, size, used)
 
     def verify(self, fingerprint: str, clear: bool = False) -> Verification:
         """Hash all images of this generator; `clear` empties the slots of the damaged ones."""
@@ -107,7 +105,7 @@ class Bank:
         kept = self.kept(fingerprint)
         path = gate(self.root, kept.name)
         busy = f"{path}: another process is filling this bank; wait for it"
-        with locked(path, busy), reported(self.root / kept.name):
+        with locked(path, busy), writing(self.root / kept.name, "used"):
             shutil.rmtree(self.root / kept.name)
         return kept
 
@@ -148,8 +146,7 @@ class BankedGenerator(GeneratorWrapper[Generator]):
         images = np.empty((len(at.labels), *self.shape), dtype=np.uint8)
         if (missing := self._look(at, images, np.arange(len(images)))).size:
             self._complete(at, images, missing)
-        in_order = np.array_equal(inverse, np.arange(inverse.size))
-        return images if in_order else images[inverse]
+        return images if np.array_equal(inverse, np.arange(inverse.size)) else images[inverse]
 
     def _look(self, at: Addresses, images: Images, rows: IntArray) -> IntArray:
         """Read the images of these rows; return the rows that are missing."""
@@ -218,9 +215,3 @@ class ClientLocks:
         """Release the locks of all other clients."""
         for client in self._held.keys() - set(map(int, clients)):
             self._held.pop(client).close()
-
-
-def _last_used(folder: Path) -> float:
-    """The time of the last use, each of which touches the header."""
-    with reported(folder):
-        return (folder / HEADER if (folder / HEADER).exists() else folder).stat().st_mtime
