@@ -71,18 +71,6 @@ def write_bytes(path: PathLike, content: bytes, mode: int = 0o666) -> None:
         file.write(content)
 
 
-def append_line(path: Path, line: str) -> None:
-    """Add a line to a file and wait until it is on the disk."""
-    with writing(path):
-        is_new = not path.exists()
-        with path.open("a", encoding="utf-8") as file:
-            file.write(line + "\n")
-            file.flush()
-            os.fsync(file.fileno())
-        if is_new:
-            flush(path.parent)
-
-
 def make_folder(path: Path) -> None:
     """Create a folder and its missing parents."""
     with writing(path, "created"):

@@ -109,7 +109,7 @@ def read_tensors(
 @contextmanager
 def _opened(path: PathLike, *errors: type[Exception]) -> Iterator[BufferedReader]:
     """Open a file of tensors; what a damaged header raises becomes one line with the path."""
-    own = OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError
+    own = OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError
     damages: tuple[type[Exception], ...] = (*own, *errors)
     try:
         with Path(path).open("rb") as file:
@@ -130,7 +130,11 @@ def read_header(file: BinaryIO) -> tuple[dict[str, Any], int]:
     header = json.loads(file.read(length))
     if not isinstance(header, dict):
         raise ValueError("its header is no object")
-    return header, 8 + length
+    start = 8 + length
+    needed = start + max((entry["data_offsets"][1] for name, entry in header.items() if name != METADATA), default=0)
+    if end != needed:
+        raise ValueError(f"it has {end:,} bytes, {needed:,} by its header")
+    return header, start
 
 
 def digest_of_tensors(file: BinaryIO) -> str:
@@ -143,10 +147,7 @@ def digest_of_tensors(file: BinaryIO) -> str:
         digest.update(json.dumps([name, entry["dtype"], entry["shape"]]).encode())
         file.seek(start + first)
         for left in range(last - first, 0, -BLOCK):
-            block = file.read(min(BLOCK, left))
-            if len(block) < min(BLOCK, left):
-                raise ValueError("its end is missing")
-            digest.update(block)
+            digest.update(file.read(min(BLOCK, left)))
     return digest.hexdigest()
 
 

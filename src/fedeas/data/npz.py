@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.lib.npyio import NpzFile
 from numpy.typing import NDArray
 
 from fedeas.core.arrays import ByteArray, IntArray, frozen
 from fedeas.core.errors import InputError
-from fedeas.core.foreign_text import printable
-from fedeas.core.records import DAMAGED_ARRAYS, checked_archive, plain_array
+from fedeas.core.records import array_names, checked_archive, read_arrays
 from fedeas.data.dataset import (
     Dataset,
     Normalisation,
@@ -38,6 +34,7 @@ Samples = tuple[ByteArray, IntArray]
 
 NPZ_NAMES = (("images", "x_train"), ("labels", "y_train"), ("test_images", "x_test"), ("test_labels", "y_test"))
 """The names of the arrays: images and labels of the training part, then of the test part."""
+REMEDY = "write plain arrays with numpy.savez"
 
 
 @dataclass(frozen=True)
@@ -76,15 +73,16 @@ class NpzSource:
         return self._holds(NPZ_NAMES[:1])
 
     def _holds(self, names: ArrayNames) -> bool:
-        with _opened(self.path) as file:
-            return any(key in file for keys in names for key in keys)
+        checked_archive(self.path)
+        given = array_names(self.path, REMEDY)
+        return any(key in given for keys in names for key in keys)
 
     def _normalisation(self, channels: int) -> Normalisation | None:
         """Mean and deviation in the file, if it has both."""
-        with _opened(self.path) as file:
-            if "mean" not in file or "std" not in file:
-                return None
-            mean, std = (tuple(plain_array(file, key).astype(float).ravel().tolist()) for key in ("mean", "std"))
+        given = read_arrays(self.path, (), REMEDY, ("mean", "std"))
+        if any(each is None for each in given):
+            return None
+        mean, std = (tuple(each.astype(float).ravel().tolist()) for each in given)
         if not len(mean) == len(std) == channels or not np.isfinite([*mean, *std]).all() or min(std) <= 0:
             wanted = f"{channels} finite numbers each, for pixels from 0 to 1"
             raise InputError(f"{self.path}: mean and std must be {wanted}")
@@ -92,33 +90,21 @@ class NpzSource:
 
     def _arrays(self, names: ArrayNames) -> tuple[Arrays, tuple[str, ...] | None]:
         """The arrays, each under one of its names, and the names of the classes if there are any."""
-        path, arrays = self.path, {}
-        with _opened(path) as file:
-            for keys in names:
-                found = [key for key in keys if key in file]
-                if not found:
-                    wanted = ", ".join(map(" or ".join, names))
-                    raise InputError(f"{path}: an array is missing; there must be {wanted}")
-                if len(found) > 1:
-                    two = f"{' and '.join(found)}, which are two names of one array"
-                    raise InputError(f"{path}: holds {two}; remove one of them")
-                arrays[keys[0]] = plain_array(file, found[0])
-            classes = checked_classes(str(path), plain_array(file, "classes")) if "classes" in file else None
-        return arrays, classes
-
-
-@contextmanager
-def _opened(path: Path) -> Iterator[NpzFile]:
-    """The arrays of an ``.npz`` file, read when they are asked for; one that is no such file is an `InputError`."""
-    checked_archive(path)
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            yield file
-    except InputError:
-        raise
-    except DAMAGED_ARRAYS as error:
-        reason = printable(error)[:200]
-        raise InputError(f"{path}: not an .npz file of plain arrays ({reason}); write it with numpy.savez") from None
+        path, chosen = self.path, list[str]()
+        checked_archive(path)
+        given = array_names(path, REMEDY)
+        for keys in names:
+            found = [key for key in keys if key in given]
+            if not found:
+                wanted = ", ".join(map(" or ".join, names))
+                raise InputError(f"{path}: an array is missing; there must be {wanted}")
+            if len(found) > 1:
+                two = f"{' and '.join(found)}, which are two names of one array"
+                raise InputError(f"{path}: holds {two}; remove one of them")
+            chosen += found
+        *arrays, classes = read_arrays(path, tuple(chosen), REMEDY, ("classes",))
+        known = None if classes is None else checked_classes(str(path), classes)
+        return dict(zip((keys[0] for keys in names), arrays, strict=True)), known
 
 
 def dataset_of_arrays(name: str, place: str, arrays: Arrays, classes: tuple[str, ...] | None) -> Dataset:

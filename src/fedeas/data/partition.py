@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from fedeas.core.arrays import IntArray, digest_of_arrays, frozen_integers
 from fedeas.core.errors import InputError
 from fedeas.core.files import PathLike
-from fedeas.core.records import checked_archive, damaged, read_arrays, read_optional_array, write_arrays
+from fedeas.core.records import checked_archive, damaged, read_arrays, write_arrays
 from fedeas.data.known import known_dataset
 from fedeas.planning.counts import LabelCounts
 
@@ -82,8 +82,9 @@ class Partition:
         """Read a file of `save`."""
         remedy = "make it with `fedeas partition`"
         checked_archive(path)
-        labels, indices, sizes, test_indices, test_sizes, num_classes, recipe = read_arrays(path, SAVED, remedy)
-        names = read_optional_array(path, NAMES, remedy)
+        labels, indices, sizes, test_indices, test_sizes, num_classes, recipe, names = read_arrays(
+            path, SAVED, remedy, (NAMES,)
+        )
         try:
             table, classes = _whole(labels), int(num_classes)
             is_within = not table.size or 0 <= table.min() <= table.max() < classes <= table.size + MOST_EMPTY
