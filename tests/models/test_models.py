@@ -204,9 +204,9 @@ def test_weights_kept_in_half_precision_become_float32(tmp_path, kept):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"hidden.bias": None}, "hidden.bias is missing; the file is of another model"),
-        ({"head.bias": None}, "head.bias is missing; the file is of another model"),
-        ({"extra": torch.zeros(2)}, "extra is not in the model; check name, stem and norm"),
+        ({"hidden.bias": None}, "hidden.bias is nothing, the model has float32 48; check name, shape, stem and norm"),
+        ({"head.bias": None}, "head.bias is nothing, the model has float32 10; check name, shape, stem and norm"),
+        ({"extra": torch.zeros(2)}, "extra is float32 2, the model has nothing; check name, shape, stem and norm"),
         (
             {"conv1.weight": torch.zeros(16, 3, 3, 3)},
             "conv1.weight is float32 16x3x3x3, the model has float32 16x1x3x3; check name, shape, stem and norm",
@@ -257,10 +257,10 @@ def test_without_torchvision_the_remedy_is_named(monkeypatch):
         raise OSError("no route to host")
 
     pretend_torchvision(monkeypatch, no_network)
-    with pytest.raises(InputError, match=r"cannot get its weights \(no route to host\); or set model\.weights="):
+    with pytest.raises(InputError, match=r"cannot be had \(no route to host\); .*, or set model\.weights="):
         imagenet_model(weights="torchvision")
     monkeypatch.setitem(sys.modules, "torchvision.models", None)
-    with pytest.raises(InputError, match=r"pip install torchvision; or set model\.weights=\S+ \(make it with"):
+    with pytest.raises(InputError, match=r"pip install torchvision .*, or set model\.weights=\S+ \(make it with"):
         imagenet_model(weights="torchvision")
 
 

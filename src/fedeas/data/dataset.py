@@ -145,17 +145,13 @@ def checked_classes(place: str, names: Iterable[object]) -> tuple[str, ...]:
     return classes
 
 
-def check_any(place: object, labels: IntArray) -> None:
-    """Check that a part that is read alone holds images."""
-    if not len(labels):
-        raise InputError(f"{place}: holds no images; add some")
-
-
-def check_parts(place: str, labels: IntArray, test_labels: IntArray, classes: tuple[str, ...]) -> None:
-    """Check that both parts hold images, and that the training part holds some of every class."""
+def check_parts(place: object, labels: IntArray, test_labels: IntArray | None, classes: tuple[str, ...]) -> None:
+    """Check that both parts hold images, and that the training part holds some of every class; None if it is alone."""
     for part, numbers in (("training", labels), ("test", test_labels)):
-        if not numbers.size:
+        if numbers is not None and not numbers.size:
             raise InputError(f"{place}: the {part} part is empty; add images to it")
+    if test_labels is None:
+        return
     missing = np.flatnonzero(np.bincount(labels, minlength=len(classes)) == 0)
     if missing.size:
         name = classes[missing[0]]

@@ -17,7 +17,6 @@ from fedeas.data.dataset import (
     Dataset,
     Normalisation,
     Part,
-    check_any,
     check_parts,
     checked_classes,
     checked_labels,
@@ -63,8 +62,9 @@ class NpzSource:
         path = str(self.path)
         arrays, classes = self._arrays(NPZ_NAMES[:2] if part == "train" else NPZ_NAMES[2:])
         images, labels = _checked_part(path, arrays, part, classes)
-        check_any(path, labels)
-        found = Dataset(self.name, images, labels, images[:0], labels[:0], classes or numbers_upto(labels))
+        known = classes or numbers_upto(labels)
+        check_parts(path, labels, None, known)
+        found = Dataset(self.name, images, labels, images[:0], labels[:0], known)
         given = self._normalisation(found.shape[0]) if part == "test" else None
         return replace(found, normalisation=given, has_class_names=bool(classes))
 
@@ -95,12 +95,9 @@ class NpzSource:
         given = array_names(path, REMEDY)
         for keys in names:
             found = [key for key in keys if key in given]
-            if not found:
-                wanted = ", ".join(map(" or ".join, names))
-                raise InputError(f"{path}: an array is missing; there must be {wanted}")
-            if len(found) > 1:
-                two = f"{' and '.join(found)}, which are two names of one array"
-                raise InputError(f"{path}: holds {two}; remove one of them")
+            if len(found) != 1:
+                holds = " and ".join(found) or "none"
+                raise InputError(f"{path}: there must be one array {' or '.join(keys)}, but there is {holds}")
             chosen += found
         *arrays, classes = read_arrays(path, tuple(chosen), REMEDY, ("classes",))
         known = None if classes is None else checked_classes(str(path), classes)
@@ -128,14 +125,13 @@ def _dataset(name: str, place: str, train: Samples, test: Samples, classes: tupl
 def _checked_part(place: str, arrays: Arrays, part: Part, classes: tuple[str, ...] | None) -> Samples:
     """Images as (N, C, H, W), and as many labels."""
     (pictures, *_), (numbers, *_) = NPZ_NAMES[:2] if part == "train" else NPZ_NAMES[2:]
-    images, where = arrays[pictures], f"{place}: {pictures} are"
-    if images.dtype != np.uint8:
-        raise InputError(f"{where} {images.dtype}; they must be uint8, 0 to 255")
+    images = arrays[pictures]
     first, last = (images.ndim == 4 and images.shape[axis] in (1, 3) for axis in (1, -1))
+    if images.dtype != np.uint8 or (images.ndim != 3 and first == last):
+        forms = "(N, H, W), (N, H, W, C) or (N, C, H, W), C 1 or 3"
+        raise InputError(f"{place}: {pictures} are {images.dtype} {images.shape}; make them uint8 {forms}")
     if images.ndim == 3:
         images = images[:, None]
-    elif first == last:
-        raise InputError(f"{where} {images.shape}; make them (N, H, W), (N, H, W, C) or (N, C, H, W), C 1 or 3")
     elif last:
         images = np.ascontiguousarray(images.transpose(0, 3, 1, 2))
     labels = checked_labels(place, arrays[numbers], classes, numbers)

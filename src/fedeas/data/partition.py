@@ -87,15 +87,16 @@ class Partition:
         )
         try:
             table, classes = _whole(labels), int(num_classes)
-            is_within = not table.size or 0 <= table.min() <= table.max() < classes <= table.size + MOST_EMPTY
-            _check(is_within, "labels and number of classes do not go together")
             held, tested = _cut(indices, sizes, table.size), _cut(test_indices, test_sizes, table.size)
-            _check(len(tested) == len(held), "training and test parts are of different numbers of clients")
             clients = None if names is None else tuple(map(str, names))
-            is_named = clients is None or len(set(clients)) == len(clients) == len(held)
-            _check(is_named, "names of clients do not go together with their samples")
             made_by = json.loads(str(recipe))
-            _check(isinstance(made_by, dict), "the recipe is not a dictionary")
+            _check(
+                (not table.size or 0 <= table.min() <= table.max() < classes <= table.size + MOST_EMPTY)
+                and len(tested) == len(held)
+                and (clients is None or len(set(clients)) == len(clients) == len(held))
+                and isinstance(made_by, dict),
+                "labels, samples, names of clients and recipe do not go together",
+            )
             return Partition(held, tested, table, classes, made_by, clients)
         except (ValueError, TypeError, IndexError) as error:
             raise damaged(path, error, remedy) from None

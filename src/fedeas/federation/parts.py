@@ -19,9 +19,7 @@ from fedeas.data.client import ClientData, Normaliser
 from fedeas.data.dataset import Dataset
 from fedeas.federation.split import FederatedData, load_data, split_data
 from fedeas.generators.registry import content_digest, federated_in, parse_generator
-from fedeas.models.build import build_model, suited_to
-from fedeas.models.initial_weights import check_clean_start
-from fedeas.models.initial_weights import content as content_of_start
+from fedeas.models.build import build_model, check_clean_start, start_digest, suited_to
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,7 +77,7 @@ def pinned(config: RunConfig, data: FederatedData) -> RunConfig:
     found = ContentConfig(
         data=dataset.digest,
         partition=split.digest,
-        weights=content_of_start(model.weights).get("weights", ""),
+        weights=start_digest(model.weights),
         generator=content_digest(config.generator, config.data.dataset) if config.generates else "",
         **{kind: code_digest(names, kind) for kind, names in own_code_of(config).items()},
     )
