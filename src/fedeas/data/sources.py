@@ -22,8 +22,7 @@ import numpy as np
 from fedeas.core.arrays import frozen, frozen_integers
 from fedeas.core.errors import FedEASError, InputError, extra_for
 from fedeas.core.files import PathLike
-from fedeas.core.own_code import PREFIX, failed, find_callable
-from fedeas.core.spec import read_call
+from fedeas.core.spec import PREFIX, failed, find_callable, read_call
 from fedeas.core.weight_files import explained
 from fedeas.data.dataset import MIDDLE, Dataset, checked_classes, numbers_upto, share_of
 from fedeas.data.folders import FolderSource

@@ -12,9 +12,8 @@ from fedeas.algorithms.base import Arrays
 from fedeas.config.run import OWN, RunConfig
 from fedeas.config.sections import ContentConfig
 from fedeas.core.errors import InputError
-from fedeas.core.own_code import code_digest, imported_code
 from fedeas.core.provenance import Answer, refuse_unknown
-from fedeas.core.spec import own_code_in
+from fedeas.core.spec import code_digest, imported_code, own_code_in
 from fedeas.data.client import ClientData, Normaliser
 from fedeas.data.dataset import Dataset
 from fedeas.federation.split import FederatedData, load_data, split_data

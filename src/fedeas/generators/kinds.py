@@ -10,8 +10,8 @@ import fedeas.config.generators as fields
 from fedeas.core.arrays import IntArray
 from fedeas.core.errors import InputError
 from fedeas.core.foreign_text import first_of
-from fedeas.core.own_code import imported_code
 from fedeas.core.provenance import NOT_KNOWN, Answer, DatasetParts, Seen, check_start
+from fedeas.core.spec import imported_code
 from fedeas.core.weight_files import description, folder_digest, generator_weights, name_of_dataset
 from fedeas.generators.base import Generator, Shape, checked_shape
 from fedeas.generators.custom import custom_content, load_custom

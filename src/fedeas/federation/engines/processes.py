@@ -32,7 +32,7 @@ from fedeas.algorithms.base import Arrays, Reply
 from fedeas.config.sections import EngineConfig
 from fedeas.core.errors import FedEASError, RunError
 from fedeas.core.log import log
-from fedeas.core.own_code import current_folder_first
+from fedeas.core.spec import current_folder_first
 from fedeas.data.client import ClientData
 from fedeas.federation.engines.base import Task, add_up_to
 from fedeas.federation.engines.blocks import Block, Places
