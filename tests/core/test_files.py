@@ -56,7 +56,7 @@ def test_temporary_folders_are_removed_with_their_content(tmp_path, monkeypatch)
     folder = temporary(tmp_path / "cache")
     folder.mkdir()
     (folder / "labels.npy").write_text("half")
-    monkeypatch.setattr(files, "birth", lambda pid: None)
+    monkeypatch.setattr(files, "_TOKEN", "0" * 8)  # of an earlier process with this number
     remove_leftovers(tmp_path)
     assert not folder.exists()
 

@@ -15,7 +15,6 @@ from fedeas.core.arrays import IntArray, digest_of_arrays, frozen_integers
 from fedeas.core.errors import InputError
 from fedeas.core.files import PathLike
 from fedeas.core.records import checked_archive, damaged, read_arrays, write_arrays
-from fedeas.data.known import known_dataset
 from fedeas.planning.counts import LabelCounts
 
 Recipe = dict[str, Any]
@@ -172,7 +171,7 @@ def shards(labels: ArrayLike, clients: int, per_client: int, *, seed: int = 0) -
     return data.partition(owned, rng, {"scheme": "shards", "per_client": per_client, "seed": seed})
 
 
-def paper_replay(dataset: str | ArrayLike, clients: int, alpha: float, seed: int = PAPER_SEED) -> Partition:
+def paper_replay(labels: ArrayLike, clients: int, alpha: float, seed: int = PAPER_SEED) -> Partition:
     """The partition behind the paper's tables, sample for sample.
 
     Training and test parts are merged; each class is shuffled and cut by one Dirichlet draw; all classes are drawn
@@ -180,15 +179,13 @@ def paper_replay(dataset: str | ArrayLike, clients: int, alpha: float, seed: int
     come from one legacy NumPy stream, and the index arrays stay shuffled between draws.
 
     Args:
-        dataset: ``"cifar10"`` or ``"cifar100"``, or the labels of the merged dataset. The counts depend on class sizes
-            only; for the indices to point at images, give the labels.
+        labels: of the merged dataset. The counts depend on class sizes only.
         clients: K, 20 or 100 in the paper.
         alpha: 0.05, 0.1 or 0.3 in the paper.
         seed: seed of the legacy stream.
     """
     _check(alpha > 0 and np.isfinite(alpha), f"alpha must be above 0, not {alpha}")
     _check(0 <= seed < 2**32, f"the paper's stream takes seeds from 0 to {2**32 - 1}, not {seed}")
-    labels = known_dataset(dataset).labels(merged=True) if isinstance(dataset, str) else dataset
     data, stream = _Labelled(labels, clients), np.random.RandomState(seed)
     members, alphas = data.members, np.full(clients, alpha)
     ends = np.empty((len(members), clients), dtype=np.int64)  # where each client's part of a class ends
@@ -211,8 +208,7 @@ def paper_replay(dataset: str | ArrayLike, clients: int, alpha: float, seed: int
         cut = int(0.25 * part.size)
         test.append(part[:cut])
         train.append(part[cut:])
-    name = {"dataset": dataset} if isinstance(dataset, str) else {}
-    recipe = {"scheme": "paper", **name, "alpha": alpha, "seed": seed, "draws": draws}
+    recipe = {"scheme": "paper", "alpha": alpha, "seed": seed, "draws": draws}
     return data.assembled(train, test, recipe)
 
 

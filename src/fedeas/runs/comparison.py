@@ -206,7 +206,6 @@ def conclusion(
     differences: Mapping[str, Difference],
     above: str = "is higher than",
     below: str = "is lower than",
-    *,
     most: int | None = None,
 ) -> str:
     """Sentences on what the differences of other methods to this one show; each names at most `most` of them.
@@ -228,9 +227,9 @@ def conclusion(
     sentences = []
     for verdict, start in starts.items():
         names = [name for name, each in differences.items() if each.verdict is verdict]
-        shown = names[:most]
-        others = [f"{len(names) - len(shown):,} more"] if len(shown) < len(names) else []
-        sentences += [f"{start} {listed([*shown, *others])}."] if names else []
+        more = len(names[len(names) if most is None else most :])
+        shown = [*names[:most], *([f"{more:,} more"] if more else [])]
+        sentences += [f"{start} {listed(shown)}."] if names else []
     return " ".join(sentences)
 
 

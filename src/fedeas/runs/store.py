@@ -24,7 +24,6 @@ from fedeas.config.sections import ContentConfig
 from fedeas.core.deadline import seconds_left
 from fedeas.core.errors import FedEASError, InputError, RunError
 from fedeas.core.files import PathLike, make_folder
-from fedeas.core.foreign_text import for_html
 from fedeas.core.locks import is_held, locked
 from fedeas.core.log import log
 from fedeas.core.provenance import Answer
@@ -210,17 +209,6 @@ class Run:
         frame = pandas.DataFrame(rows).drop(columns=["clients", "missing", "images", "seconds"], errors="ignore")
         return frame.set_index("round") if rows else frame
 
-    def _repr_html_(self) -> str:
-        """The run in a notebook: its settings and what it has reached."""
-        reached = f"accuracy {self.summary()['accuracy']:.2%}" if self.finished else "not finished"
-        facts = {
-            "run": self.path.name, "policy": self.config.policy, "algorithm": self.config.algorithm,
-            "rounds": f"{len(self.rounds())} of {self.config.rounds.total}",
-            "result": f"{reached}; {self.seen}".strip("; "),
-        }  # fmt: skip
-        rows = (f"<tr><th>{for_html(name)}</th><td>{for_html(value)}</td></tr>" for name, value in facts.items())
-        return f"<table>{''.join(rows)}</table>"
-
     def noted_images(self) -> list[Record]:
         """The notes of `note_images` since the first start of the run."""
         return self._images.read()
@@ -255,7 +243,7 @@ class Run:
         except ValidationError as error:
             first = error.errors()[0]
             name, wanted = str(first["loc"][0]), first["msg"].removeprefix("Value error, ")
-            problem = f"{name} is {content[name]!r}: {wanted}" if name in content else f"{name} is missing"
+            problem = f"{name} is {content.get(name, 'missing')!r}: {wanted}"
             raise damaged(self.path / "summary.json", problem, REMEDY) from None
 
     def append_round(self, record: Record) -> None:
