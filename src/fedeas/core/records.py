@@ -229,13 +229,14 @@ def opened_arrays(path: PathLike, remedy: str) -> Iterator[NpzFile]:
     """Open an NPZ file; refuse one whose directory, which has no checksum, lost an entry or its name."""
     try:
         with Path(path).open("rb") as opened, NpzFile(opened) as file:
-            entries: list[zipfile.ZipInfo] = file.zip.infolist()
+            archive: Any = file.zip
+            entries: list[zipfile.ZipInfo] = archive.infolist()
             opened.seek(max(0, opened.seek(0, os.SEEK_END) - LONGEST_ZIP_END))
             end = opened.read().rpartition(b"PK\5\6")[2]
             if int.from_bytes(end[6:8], "little") != len(entries):
                 raise ValueError("its directory has lost an entry")
             for entry in entries:
-                file.zip.open(entry).close()  # compares the name in the directory with the one before the content
+                archive.open(entry).close()  # compares the name in the directory with the one before the content
             yield file
     except FileNotFoundError as error:
         raise unreadable(path, error) from None

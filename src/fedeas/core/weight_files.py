@@ -50,8 +50,6 @@ CHOICES = f"a {SUFFIX} file, '{TORCHVISION}' or 'cifar100{PRETRAINED}'"
 HUB = "hub:"
 FORM = f"{HUB}OWNER/REPOSITORY/FILE{SUFFIX}"
 
-_unchecked: set[Path] = set()  # files without a digest that have been logged
-
 
 def write_tensors(
     path: PathLike, tensors: Mapping[str, Any], about: Mapping[str, str], framework: Framework = "torch"
@@ -88,19 +86,18 @@ def read_tensors(
 ) -> tuple[dict[str, str], dict[str, Any]]:
     """Read metadata and tensors of a file.
 
-    A file that does not match its digest is refused; one without a digest is accepted, and that is logged once.
+    A file that does not match its digest is refused; one without a digest is accepted, and that is logged.
     """
     from safetensors import SafetensorError, safe_open
 
     with _opened(path, SafetensorError) as plain:
         about = _metadata(plain)
-        digest, place = about.pop(DIGEST, None), Path(path).resolve()
+        digest = about.pop(DIGEST, None)
         if digest is None and any(text.startswith(KIND) for text in about.values()):
             raise ValueError("the name of its digest is damaged")
         if digest is not None and digest != _content_digest(plain):
             raise ValueError("its content does not match its digest: it is damaged")
-        if digest is None and place not in _unchecked:
-            _unchecked.add(place)
+        if digest is None:
             log.info("%s: has no digest, so damage to it would not be noticed", path)
         with safe_open(path, framework=framework, device=device) as file:
             return about, {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a mapping
@@ -300,22 +297,15 @@ def _refuse(name: str, remedy: str) -> NoReturn:
 def get_weights(source: str, name: str | None = None) -> Path:
     """Put weights into the cache folder, under this name or the file's own, and return their file.
 
-    `source` is a file or ``hub:OWNER/REPOSITORY/FILE.safetensors``. If it is a name, nothing is copied.
+    `source` is a file or ``hub:OWNER/REPOSITORY/FILE.safetensors``.
     """
-    if is_name(source):
-        if found := all_files().get(source):
-            return found
-        raise InputError(
-            f"{source!r}: weights of this name are not here, and they have no address on the Hub; copy "
-            f"{source}{SUFFIX} to {fetched_folder()}, or give {FORM}"
-        )
+    address = re.fullmatch(rf"{HUB}([^/]+/[^/]+)/(.*{re.escape(SUFFIX)})", source)
+    if address is None and (source.startswith(HUB) or not source.endswith(SUFFIX)):
+        raise InputError(f"{source}: give a {SUFFIX} file or {FORM}")
     path = Path(source)
     usual = path.parent.name if path.name == GENERATOR else path.stem  # a training's result is called as its folder
     target = fetched_folder() / f"{name or usual}{SUFFIX}"
-    if source.startswith(HUB):
-        address = re.fullmatch(rf"{HUB}([^/]+/[^/]+)/(.*{re.escape(SUFFIX)})", source)
-        if address is None:
-            raise InputError(f"{source}: not of the form {FORM}")
+    if address is not None:
         from huggingface_hub import hf_hub_download
 
         with explained(f"{address[1]}: {address[2]}", f"download it elsewhere and copy it to {target}"):

@@ -14,6 +14,7 @@ import json
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import compress
 from pathlib import Path
 
 from fedeas.core.arrays import IntArray, frozen_integers
@@ -21,7 +22,7 @@ from fedeas.core.errors import InputError
 from fedeas.core.foreign_text import in_one_form
 from fedeas.core.records import checked_file, read_bytes
 from fedeas.data.cache import Encoded, load_decoded
-from fedeas.data.dataset import PART_NAMES, Dataset, Part, share_of
+from fedeas.data.dataset import PART_NAMES, Dataset, Part, set_aside
 
 IMAGE_SUFFIXES = {".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".pgm", ".ppm"}
 UNREAD_SUFFIXES = {".avif", ".dcm", ".dng", ".heic", ".heif", ".j2k", ".jfif", ".jp2", ".jxl", ".tga"}
@@ -62,7 +63,9 @@ class FolderSource:
         tree, notes = _Tree(base, self._folder_of("train"), found), list[str]()
         classes, clients = tree.classes, tree.clients()
         if test_name is None:
-            train, test = _set_aside(base, tree.files)
+            hashes = [hashlib.sha256(path.name.encode()).hexdigest() for path in tree.files]
+            is_test = set_aside(base, [path.parent for path in tree.files], hashes)
+            train, test = (tuple(compress(tree.files, part)) for part in (~is_test, is_test))
             whose = "class" if clients is None else "client's images of each class"
             share = f"{len(test):,} of {len(tree.files):,} images, a fifth of each {whose}"
             notes.append(f"no test part: {share}, are for testing")
@@ -181,17 +184,3 @@ def _below(base: Path) -> list[Path]:
         if len(folder.relative_to(base).parts) == DEEPEST:
             folders.clear()
     return sorted(found)
-
-
-def _set_aside(base: Path, files: Sequence[Path]) -> tuple[tuple[Path, ...], tuple[Path, ...]]:
-    """Training and test images: the share of each folder, chosen by hashes of the names, so it is always the same."""
-    folders: dict[Path, list[Path]] = {}
-    for path in files:
-        folders.setdefault(path.parent, []).append(path)
-    test: set[Path] = set()
-    for members in folders.values():
-        members.sort(key=lambda path: hashlib.sha256(path.name.encode()).digest())
-        test.update(members[: share_of(len(members))])
-    if not test:
-        raise InputError(f"{base}: too few images to set a test part aside; add a folder test")
-    return tuple(path for path in files if path not in test), tuple(path for path in files if path in test)

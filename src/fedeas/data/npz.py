@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +23,7 @@ from fedeas.data.dataset import (
     notes_on_repeated,
     numbers_upto,
     pixel_hash,
-    share_of,
+    set_aside,
 )
 
 Arrays = dict[str, NDArray[Any]]
@@ -50,7 +49,7 @@ class NpzSource:
             return dataset_of_arrays(self.name, path, *self._arrays(NPZ_NAMES))
         arrays, classes = self._arrays(NPZ_NAMES[:2])
         images, labels = _checked_part(path, arrays, "train", classes)
-        is_test = _set_aside(path, arrays["images"], labels)
+        is_test = set_aside(path, labels.tolist(), [*map(pixel_hash, arrays["images"])])
         note = f"no test part: {is_test.sum():,} of {len(labels):,} images are for testing"
         rows, test_rows = (tuple(map(str, np.flatnonzero(part).tolist())) for part in (~is_test, is_test))
         train, test = ((frozen(images[part]), frozen(labels[part])) for part in (~is_test, is_test))
@@ -139,25 +138,3 @@ def _checked_part(place: str, arrays: Arrays, part: Part, classes: tuple[str, ..
         found = f"{len(images):,} images but {len(labels):,} labels in the {part.replace('train', 'training')} part"
         raise InputError(f"{place}: {found}; there must be one for each")
     return frozen(images), labels
-
-
-def _set_aside(place: str, images: NDArray[Any], labels: IntArray) -> NDArray[np.bool_]:
-    """Which images are for testing: the first ones of each class by hash, so they are always the same.
-
-    Equal images stay together. If no group of equal images is small enough for the share of a class, the smallest one
-    is taken; a single group is divided.
-    """
-    is_test, hashes = np.zeros(len(labels), bool), [*map(pixel_hash, images)]
-    for label in np.unique(labels):
-        members = sorted(np.flatnonzero(labels == label).tolist(), key=hashes.__getitem__)
-        groups = [[*group] for _, group in groupby(members, hashes.__getitem__)]
-        wanted, chosen = share_of(len(members)), list[int]()
-        for group in groups:
-            if len(chosen) + len(group) <= wanted:
-                chosen += group
-        if wanted and not chosen:
-            chosen = min(groups, key=len) if len(groups) > 1 else members[:wanted]
-        is_test[chosen] = True
-    if not is_test.any():
-        raise InputError(f"{place}: too few images to set a test part aside; add test_images and test_labels")
-    return is_test

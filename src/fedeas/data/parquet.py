@@ -185,11 +185,11 @@ class _Columns(NamedTuple):
         known = [name for name in IMAGE_COLUMNS if name in images]
         announced = [name for name in schema.names if features.get(name, {}).get("_type") == "ClassLabel"]
         labels = [name for name in LABEL_COLUMNS if name in schema.names][:1] or announced
-        chosen = (known[:1] or images) + labels
-        if len(labels) != 1 or len(chosen) != 2:
+        pictures = known[:1] or images
+        if len(labels) != 1 or len(pictures) != 1:
             needed = "a column of images (structs of bytes and path) and one of labels; call them image and label"
             raise InputError(f"{path}: columns {', '.join(schema.names)}; there must be {needed}")
-        return _Columns(*chosen, _class_names(features, labels[0], path))
+        return _Columns(pictures[0], labels[0], _class_names(features, labels[0], path))
 
 
 def _read_split(files: list[Path], columns: _Columns) -> tuple[ParquetColumn, IntArray]:

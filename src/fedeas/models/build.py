@@ -183,11 +183,12 @@ def _load(model: Model, tensors: Mapping[str, Tensor], place: str) -> None:
         kept = {f"{prefix}.weight", f"{prefix}.bias"} if bias.shape == weight.shape[:1] else kept
     for name in {**own, **tensors}:
         ours, theirs = own.get(name), tensors.get(name)
-        fits = ours is not None and theirs is not None and ours.shape == theirs.shape
-        halved = fits and ours.dtype == torch.float32 and theirs.dtype in (torch.float16, torch.bfloat16)
-        if not (fits and (ours.dtype == theirs.dtype or halved)) and name not in kept:
-            forms = f"{_form(theirs)}, the model has {_form(ours)}"
-            raise InputError(f"{place}: {name} is {forms}; check name, shape, stem and norm")
+        if ours is not None and theirs is not None:
+            halved = ours.dtype == torch.float32 and theirs.dtype in (torch.float16, torch.bfloat16)
+            if name in kept or (ours.shape == theirs.shape and (ours.dtype == theirs.dtype or halved)):
+                continue
+        forms = f"{_form(theirs)}, the model has {_form(ours)}"
+        raise InputError(f"{place}: {name} is {forms}; check name, shape, stem and norm")
     model.load_state_dict({name: own[name] if name in kept else tensors[name] for name in own})
 
 

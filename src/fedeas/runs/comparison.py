@@ -206,6 +206,7 @@ def conclusion(
     differences: Mapping[str, Difference],
     above: str = "is higher than",
     below: str = "is lower than",
+    *,
     most: int | None = None,
 ) -> str:
     """Sentences on what the differences of other methods to this one show; each names at most `most` of them.

@@ -103,7 +103,8 @@ class RunState(StrEnum):
     FINISHED = "finished"
 
 
-class RunProgress(NamedTuple):
+@dataclass(frozen=True)
+class RunProgress:
     """State of a run, its rounds so far, when it last wrote something, and the seconds left if that can be said."""
 
     state: RunState
