@@ -18,7 +18,7 @@ from numpy.lib.npyio import NpzFile
 from numpy.typing import NDArray
 
 from fedeas.core.digests import json_digest
-from fedeas.core.errors import InputError
+from fedeas.core.errors import InputError, reason_of
 from fedeas.core.files import PathLike, flush, make_folder, writing, written_whole
 
 Record = dict[str, Any]
@@ -98,11 +98,6 @@ def unreadable(path: PathLike, error: Exception, form: str = "", remedy: str = "
 def damaged(path: PathLike, reason: object, remedy: str) -> InputError:
     """The error for a file whose content cannot be used."""
     return InputError(f"{path}: damaged ({reason_of(reason)}); {remedy}")
-
-
-def reason_of(error: object) -> str:
-    """The first line of an error's message."""
-    return str(getattr(error, "strerror", None) or str(error).strip().partition("\n")[0] or type(error).__name__)
 
 
 def write_record(path: PathLike, content: Mapping[str, Any]) -> None:
@@ -205,23 +200,19 @@ def read_arrays(
 ) -> list[Any]:
     """Arrays of these names from an NPZ file, with None for optional ones that it lacks; pickled ones are refused."""
     with opened_arrays(path, remedy) as file:
-        return [plain_array(file, name) if name in {*names, *file} else None for name in names + optional]
+        found = {name: file.get(name) for name in names + optional}
+        for name, array in found.items():
+            if array is None and name in names:
+                raise ValueError(f"it has no array {name!r}")
+            if not isinstance(array, np.ndarray | None):  # numpy gives bytes for an entry that is not an array
+                raise ValueError(f"{name} is not an array")
+        return [*found.values()]
 
 
 def array_names(path: PathLike, remedy: str = READ_AGAIN) -> list[str]:
     """The names of the arrays in an NPZ file."""
     with opened_arrays(path, remedy) as file:
         return list(file)
-
-
-def plain_array(file: Mapping[str, Any], name: str) -> NDArray[Any]:
-    """An array of an NPZ file; numpy gives bytes for an entry that is not an array, which is refused here."""
-    if name not in file:
-        raise ValueError(f"it has no array {name!r}")
-    found = file[name]
-    if not isinstance(found, np.ndarray):
-        raise ValueError(f"{name} is not an array")
-    return found
 
 
 @contextmanager

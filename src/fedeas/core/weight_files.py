@@ -20,10 +20,10 @@ from pathlib import Path
 from typing import Any, BinaryIO, Literal, NoReturn
 
 from fedeas.core.digests import json_digest
-from fedeas.core.errors import InputError
+from fedeas.core.errors import InputError, reason_of
 from fedeas.core.files import PathLike, cache_folder, make_folder, temporary, written_whole
 from fedeas.core.log import log
-from fedeas.core.records import DIGEST, KIND, reason_of, unreadable
+from fedeas.core.records import DIGEST, KIND, unreadable
 
 Framework = Literal["torch", "numpy"]
 

@@ -26,9 +26,9 @@ from numpy.lib.format import open_memmap
 
 from fedeas.core.arrays import ByteArray, IntArray, cores, frozen
 from fedeas.core.digests import json_digest
-from fedeas.core.errors import InputError, extra_for
+from fedeas.core.errors import InputError, extra_for, reason_of
 from fedeas.core.files import cache_folder, remove_leftovers, temporary
-from fedeas.core.records import read_record, reason_of, write_record
+from fedeas.core.records import read_record, write_record
 from fedeas.data.dataset import Dataset, check_parts, count_repeated, notes_on_repeated
 
 if TYPE_CHECKING:

@@ -151,10 +151,6 @@ def name_of(folder: Path) -> str:
     return in_one_form(folder.name)
 
 
-def _class_of(image: Path) -> str:
-    return name_of(image.parent)
-
-
 def _client_of(image: Path) -> str:
     return name_of(image.parent.parent)
 
@@ -165,7 +161,7 @@ def _places(names: Iterable[str], among: Sequence[str]) -> IntArray:
 
 
 def _encoded(classes: tuple[str, ...], train: tuple[Path, ...], test: tuple[Path, ...]) -> Encoded:
-    labels, test_labels = (_places(map(_class_of, part), classes) for part in (train, test))
+    labels, test_labels = (_places((name_of(image.parent) for image in part), classes) for part in (train, test))
     return Encoded(ImageFiles(train), labels, ImageFiles(test), test_labels, classes)
 
 

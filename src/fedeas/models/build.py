@@ -13,10 +13,9 @@ from safetensors.torch import save
 from torch import Tensor, nn
 
 from fedeas.core.digests import stream_seed
-from fedeas.core.errors import InputError
+from fedeas.core.errors import InputError, reason_of
 from fedeas.core.files import PathLike
 from fedeas.core.provenance import NOT_KNOWN, TEST, Answer, DatasetParts, Seen, check_clean, seen_by, which_images
-from fedeas.core.records import reason_of
 from fedeas.core.spec import failed, find_callable, installed, own_code_named, read_call
 from fedeas.core.weight_files import (
     CHOICES,
