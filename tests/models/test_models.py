@@ -264,13 +264,16 @@ def test_without_torchvision_the_remedy_is_named(monkeypatch):
         imagenet_model(weights="torchvision")
 
 
+FORM = "give (channels, height, width), each 1 or more like num_classes; projection 0 or more"
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         ({"name": "vgg"}, "no model is called 'vgg'; choose one of resnet18, small-cnn"),
-        ({"shape": (8, 8)}, "shape must be (channels, height, width), each 1 or more, not (8, 8)"),
-        ({"shape": (1, 0, 8)}, "shape must be (channels, height, width), each 1 or more, not (1, 0, 8)"),
-        ({"num_classes": 0}, "num_classes must be 1 or more, not 0"),
+        ({"shape": (8, 8)}, f"shape=(8, 8), num_classes=10, projection=0: {FORM}"),
+        ({"shape": (1, 0, 8)}, f"shape=(1, 0, 8), num_classes=10, projection=0: {FORM}"),
+        ({"num_classes": 0}, f"shape=(1, 8, 8), num_classes=0, projection=0: {FORM}"),
         ({"norm": "layer"}, "norm must be 'batch', 'group' or 'none', not 'layer'"),
         ({"stem": "imagenet"}, "small-cnn has no stem to choose; leave out stem='imagenet'"),
         ({"name": "resnet18", "stem": "5x5"}, "stem must be '3x3' or 'imagenet', not '5x5'"),

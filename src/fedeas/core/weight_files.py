@@ -217,14 +217,14 @@ def name_of_dataset(dataset: str) -> str:
 def search_folders() -> list[Path]:
     """The folders that are searched, in order: package, ``$FEDEAS_WEIGHTS``, checkout, cache and current folder."""
     found: dict[Path, Path] = {}
-    for folder in (PACKAGED, *_chosen_folders(), *_checkout_folders(), fetched_folder(), CURRENT):
+    for folder in (PACKAGED, *_own_folders(), fetched_folder(), CURRENT):
         found.setdefault(folder.resolve(), folder)
     return list(found.values())
 
 
 def folder_for_new() -> Path:
     """The folder for new weights: the first folder that is searched after the package's."""
-    return [*_chosen_folders(), *_checkout_folders(), CURRENT][0]
+    return [*_own_folders(), CURRENT][0]
 
 
 def fetched_folder() -> Path:
@@ -232,13 +232,10 @@ def fetched_folder() -> Path:
     return cache_folder() / "weights"
 
 
-def _chosen_folders() -> list[Path]:
-    return [Path(folder).expanduser() for folder in os.environ.get(FOLDERS, "").split(os.pathsep) if folder]
-
-
-def _checkout_folders() -> list[Path]:
+def _own_folders() -> list[Path]:
     root = checkout_of(Path(__file__).parents[1])
-    return [] if root is None else [root / "weights"]
+    chosen = [Path(folder).expanduser() for folder in os.environ.get(FOLDERS, "").split(os.pathsep) if folder]
+    return chosen if root is None else [*chosen, root / "weights"]
 
 
 @cache

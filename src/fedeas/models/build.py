@@ -101,11 +101,11 @@ def build_model(
     >>> build_model("small-cnn", (1, 8, 8), 10, seed=0).head.out_features
     10
     """
-    if len(shape) != 3 or min(shape) < 1:
-        raise InputError(f"shape must be (channels, height, width), each 1 or more, not {shape}")
-    for number, least, setting in ((num_classes, 1, "num_classes"), (projection, 0, "projection")):
-        if number < least:
-            raise InputError(f"{setting} must be {least} or more, not {number}")
+    if len(shape) != 3 or min(*shape, num_classes) < 1 or projection < 0:
+        given = f"shape={shape}, num_classes={num_classes}, projection={projection}"
+        raise InputError(
+            f"{given}: give (channels, height, width), each 1 or more like num_classes; projection 0 or more"
+        )
     # Weights are drawn on the CPU, so that they are the same on every device; random states of GPUs do not change.
     with torch.random.fork_rng(devices=[]), torch.device("cpu"):
         torch.default_generator.manual_seed(stream_seed("model", seed))
