@@ -23,7 +23,7 @@ from fedeas.core.digests import json_digest
 from fedeas.core.errors import InputError, reason_of
 from fedeas.core.files import PathLike, cache_folder, make_folder, temporary, written_whole
 from fedeas.core.log import log
-from fedeas.core.records import DIGEST, KIND, unreadable
+from fedeas.core.records import DIGEST, KIND, checked_file, unreadable
 
 Framework = Literal["torch", "numpy"]
 
@@ -185,10 +185,8 @@ def folder_digest(folder: PathLike) -> str:
 
 
 def _digest_of_file(path: Path, of_tensors: bool) -> str:
-    try:
-        about = path.stat()
-    except OSError as error:
-        raise unreadable(path, error) from None
+    checked_file(path)
+    about = path.stat()
     return _digest_of_state(path.resolve(), about.st_mtime_ns, about.st_size, of_tensors)
 
 

@@ -228,9 +228,9 @@ def conclusion(
     sentences = []
     for verdict, start in starts.items():
         names = [name for name, each in differences.items() if each.verdict is verdict]
-        more = len(names[len(names) if most is None else most :])
-        shown = [*names[:most], *([f"{more:,} more"] if more else [])]
-        sentences += [f"{start} {listed(shown)}."] if names else []
+        shown = names[:most]
+        others = [f"{len(names) - len(shown):,} more"] if len(shown) < len(names) else []
+        sentences += [f"{start} {listed([*shown, *others])}."] if names else []
     return " ".join(sentences)
 
 

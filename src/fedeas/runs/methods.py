@@ -51,7 +51,8 @@ def grouped(runs: Iterable[T], config_of: Callable[[T], RunConfig]) -> dict[str,
         apart: dict[object, list[T]] = {}  # by label and the number of the copy
         for run in members:
             config = config_of(run)
-            apart.setdefault(are_copies and (config.label, seen[config.label, config.seed]), []).append(run)
+            group = (config.label, seen[config.label, config.seed]) if are_copies else None
+            apart.setdefault(group, []).append(run)
             seen[config.label, config.seed] += 1
         groups += apart.values()
     return dict(zip(names_of([[*map(config_of, group)] for group in groups]), groups, strict=True))
