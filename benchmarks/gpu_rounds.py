@@ -40,6 +40,7 @@ from fedeas.algorithms.base import Fleet
 from fedeas.config import EngineConfig, TrainConfig, load_config
 from fedeas.core.devices import torch_precision
 from fedeas.data.client import ClientData, Normaliser
+from fedeas.data.known import KNOWN
 from fedeas.data.partition import paper_replay
 from fedeas.fast import backend_for, fused, gpu_engine, stacked, stacked_layers
 from fedeas.fast import lanes as lanes_module
@@ -117,7 +118,7 @@ def is_stacked(engine: LocalEngine) -> bool:
 
 def paper_sizes(clients: int) -> list[int]:
     """Real samples of the paper's clients, CIFAR-10 at alpha = 0.1."""
-    split = paper_replay("cifar10", clients, 0.1)
+    split = paper_replay(KNOWN["cifar10"].labels(merged=True), clients, 0.1)
     return [len(part) // (40 if SMALL else 1) + 1 for part in split.indices]
 
 

@@ -245,7 +245,7 @@ def build_cache(name: str, folder: str) -> dict[str, float]:
         names = tuple(map(str, range(CLASSES)))
         few = Pngs(1)
         os.environ["FEDEAS_CACHE"] = folder
-        load_decoded("x", "0" * 64, lambda: Encoded(pictures, labels, few, labels[:1], names))
+        load_decoded("x", "", Path(), [], lambda: Encoded(pictures, labels, few, labels[:1], names))
     else:
         from datasets import Array3D, Dataset, Features, Value
 
@@ -267,7 +267,7 @@ def read_cache(name: str, folder: str) -> dict[str, float]:
     begun = time.perf_counter()
     if name == "own arrays":
         os.environ["FEDEAS_CACHE"] = folder
-        images = load_decoded("x", "0" * 64, lambda: None).images  # type: ignore[arg-type,return-value]
+        images = load_decoded("x", "", Path(), [], lambda: None).images  # type: ignore[arg-type,return-value]
         opened = time.perf_counter() - begun
     else:
         kept = load_from_disk(f"{folder}/kept").with_format("numpy")

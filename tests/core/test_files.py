@@ -8,7 +8,7 @@ import pytest
 
 from fedeas import InputError
 from fedeas.core import files
-from fedeas.core.files import append_line, remove_leftovers, temporary, written_whole
+from fedeas.core.files import remove_leftovers, temporary, written_whole
 
 DIES = """
 import os, signal, sys
@@ -56,15 +56,9 @@ def test_temporary_folders_are_removed_with_their_content(tmp_path, monkeypatch)
     folder = temporary(tmp_path / "cache")
     folder.mkdir()
     (folder / "labels.npy").write_text("half")
-    monkeypatch.setattr(files, "birth", lambda pid: None)
+    monkeypatch.setattr(files, "_TOKEN", "0" * 8)  # of an earlier process with this number
     remove_leftovers(tmp_path)
     assert not folder.exists()
-
-
-def test_lines_are_added_one_after_the_other(tmp_path):
-    for line in ("one", "zwei", "drei"):
-        append_line(tmp_path / "lines", line)
-    assert (tmp_path / "lines").read_text() == "one\nzwei\ndrei\n"
 
 
 def test_a_missing_folder_is_named(tmp_path):

@@ -76,11 +76,6 @@ def test_the_result_of_a_training_gets_the_name_of_its_folder(tmp_path, cache):
     assert get_weights(str(tmp_path / "cats" / "generator.safetensors")) == cache / "cats.safetensors"
 
 
-def test_a_name_that_is_found_stays_where_it_is(cache):
-    assert get_weights("digits") == generator_weights("digits")
-    assert not cache.exists()
-
-
 @pytest.mark.parametrize("source", ["nowhere", "hub:owner", "hub:owner/models/picture.png", "missing.safetensors"])
 def test_what_cannot_be_fetched_is_refused_in_one_line(source, cache):
     with pytest.raises(InputError) as caught:

@@ -7,8 +7,7 @@ import pytest
 from fedeas import InputError, LabelCounts, SpecError, parse_policy
 from fedeas.algorithms import parse_algorithm
 from fedeas.config import RunConfig, load_config
-from fedeas.core.own_code import code_digest, installed
-from fedeas.core.spec import own_code_in, read_call
+from fedeas.core.spec import code_digest, installed, own_code_in, read_call
 from fedeas.data.sources import load_dataset
 from fedeas.generators.kinds import parse_generator
 from fedeas.models.build import build_model

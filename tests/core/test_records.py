@@ -10,10 +10,9 @@ from hypothesis import strategies as st
 
 from fedeas import InputError
 from fedeas.core.records import (
+    Journal,
     line_of,
     read_arrays,
-    read_lines,
-    read_optional_array,
     read_record,
     write_arrays,
     write_record,
@@ -42,7 +41,8 @@ def test_a_record_is_read_as_it_was_written(tmp_path_factory, record):
     path = tmp_path_factory.getbasetemp() / "record.json"
     write_record(path, record)
     assert read_record(path) == record
-    assert read_lines(path, [line_of(record).encode()]) == [record]
+    path.write_text(line_of(record) + "\n")
+    assert Journal(path, "").read() == [record]
 
 
 def test_tuples_and_whole_keys_are_read_as_json_has_them(tmp_path):
@@ -64,9 +64,11 @@ def test_every_flipped_bit_of_a_record_is_noticed_or_changes_nothing(tmp_path):
 
 
 def test_every_flipped_bit_of_a_line_is_noticed(tmp_path):
+    journal = Journal(tmp_path / "r.jsonl", "")
     for _, content in flipped(line_of(RECORD).encode()):
+        journal.path.write_bytes(content + b"\n")
         try:
-            found = read_lines(tmp_path / "r.jsonl", [content])
+            found = journal.read()
         except InputError as error:
             assert "line 1" in str(error)
         else:
@@ -87,7 +89,7 @@ def test_a_file_that_is_not_a_record_is_named(tmp_path, content):
 
 def all_arrays(path):
     """Two arrays that must be there, and two that may be missing."""
-    return [*read_arrays(path, ("counts", "allocation")), *(read_optional_array(path, name) for name in NAMES)]
+    return read_arrays(path, ("counts", "allocation"), optional=tuple(NAMES))
 
 
 def check_damaged_arrays(path, contents):

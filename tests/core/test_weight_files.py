@@ -33,17 +33,17 @@ ROOT = Path(weights.__file__).parents[3]
 @pytest.fixture
 def places(tmp_path, monkeypatch):
     """Five folders that replace the ones that are searched."""
-    package, chosen, checkout, here = (tmp_path / name for name in ("package", "chosen", "checkout", "here"))
+    package, chosen, checkout, here = (tmp_path / name for name in ("package", "chosen", "checkout/weights", "here"))
     monkeypatch.setenv("FEDEAS_CACHE", str(tmp_path / "cache"))
     (tmp_path / "cache").mkdir()
     monkeypatch.setattr(weights, "PACKAGED", package)
-    monkeypatch.setattr(weights, "_checkout_folders", lambda: [checkout])
+    monkeypatch.setattr(weights, "checkout_of", lambda package: checkout.parent)
     monkeypatch.setenv("FEDEAS_WEIGHTS", f"{tmp_path / 'empty'}{os.pathsep}{chosen}")
     here.mkdir()
     monkeypatch.chdir(here)
     folders = [package, chosen, checkout, tmp_path / "cache" / "weights", here / "weights"]
     for folder in folders:
-        folder.mkdir()
+        folder.mkdir(parents=True)
     return folders
 
 
@@ -98,7 +98,7 @@ def test_new_weights_are_found_by_name(places, monkeypatch):
     assert folder_for_new() == places[1].parent / "empty"
     monkeypatch.delenv("FEDEAS_WEIGHTS")
     assert folder_for_new() == places[2]
-    monkeypatch.setattr(weights, "_checkout_folders", list)
+    monkeypatch.setattr(weights, "checkout_of", lambda package: None)
     assert folder_for_new() == Path("weights")
     assert folder_for_new() in search_folders()
 
@@ -205,7 +205,7 @@ def test_a_file_without_tensors_is_refused_in_one_line(tmp_path, content, read):
 def test_a_file_that_was_cut_off_is_refused(tmp_path):
     path = written(tmp_path / "w.safetensors")
     path.write_bytes(path.read_bytes()[:-1])
-    with pytest.raises(InputError, match="its end is missing"):
+    with pytest.raises(InputError, match="bytes, 168 by its header"):
         weights_digest(path)
 
 

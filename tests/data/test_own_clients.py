@@ -147,7 +147,7 @@ def test_numbers_are_rows_of_the_file_also_if_some_are_set_aside_for_testing(tmp
     assert sorted([*np.concatenate(shown), *found.test_images[:, 0, 0, 0]]) == rows.tolist()
     assert "12 rows name test images" in found.notes[-1]
     write_table(path, {"sample": [0, 60], "client": ["a", "b"]})
-    with pytest.raises(InputError, match="row 2: 60 is no training sample; give 0 to 59"):
+    with pytest.raises(InputError, match="row 2: 60 is no training sample; give samples such as '59'"):
         split_data(asked, load_dataset(asked.data.dataset))
 
 
@@ -164,10 +164,10 @@ def test_images_are_named_by_their_paths(tmp_path):
     ("columns", "message"),
     [
         ({"sample": [0, 1, 0], "client": ["a", "b", "b"]}, "row 3: 0 is in row 1, too"),
-        ({"sample": [0, 5000], "client": ["a", "b"]}, "row 2: 5000 is no training sample; give 0 to 1437"),
+        ({"sample": [0, 5000], "client": ["a", "b"]}, "row 2: 5000 is no training sample; give samples such as '1437'"),
         ({"sample": [0, -1], "client": ["a", "b"]}, "row 2: -1 is no training sample"),
         ({"sample": ["x.png"], "client": ["a"]}, "row 1: 'x.png' is no training sample"),
-        ({"sample": [0, "x"], "client": ["a", "b"]}, "row 2: 'x' is no training sample; give 0 to 1437"),
+        ({"sample": [0, "x"], "client": ["a", "b"]}, "row 2: 'x' is no training sample; give samples such as '1437'"),
         ({"number": [0, 1], "client": ["a", "b"]}, "rename the sample column"),
         ({"sample": [0, 1], "who": ["a", "b"]}, "rename the client column"),
     ],

@@ -162,7 +162,7 @@ def test_labels_of_own_code_without_names_are_places_too(nameless_code):
 @pytest.mark.parametrize("write", NAMELESS, ids=lambda write: write.__name__)
 def test_a_label_beyond_the_runs_classes_is_refused_with_their_range(tmp_path, write):
     own = load_own(write(tmp_path))
-    with pytest.raises(InputError, match="label 2: the run's classes are numbered 0 to 1"):
+    with pytest.raises(InputError, match="class 2 is not one of the run's classes"):
         as_in_run(own, ("cat", "dog"), own.shape)
 
 
@@ -181,12 +181,10 @@ def test_grey_images_of_a_client_are_repeated_in_each_channel_of_a_colour_run(tm
     assert all(np.array_equal(found.images[:, [channel]], own.images) for channel in range(3))
 
 
-@pytest.mark.parametrize(
-    ("mine", "run", "remedy"), [((1, 4, 4), (1, 8, 4), "resize them"), ((3, 4, 4), (1, 4, 4), "save them as grey")]
-)
-def test_images_that_do_not_fit_a_run_are_refused_with_the_remedy(tmp_path, mine, run, remedy):
+@pytest.mark.parametrize(("mine", "run"), [((1, 4, 4), (1, 8, 4)), ((3, 4, 4), (1, 4, 4))])
+def test_images_that_do_not_fit_a_run_are_refused_with_the_remedy(tmp_path, mine, run):
     np.savez(tmp_path / "mine.npz", images=np.zeros((5, *mine), np.uint8), labels=LABELS)
-    with pytest.raises(InputError, match=remedy):
+    with pytest.raises(InputError, match="resize or convert them"):
         as_in_run(load_own(f"npz:{tmp_path}/mine.npz"), CLASSES, run)
 
 
@@ -254,7 +252,7 @@ def test_a_folder_with_the_other_part_alone_is_refused(tmp_path, load, part):
 def test_parquet_files_that_may_be_of_two_parts_are_refused(tmp_path, names):
     for name in names:
         write_parquet(tmp_path / "mine" / f"{name}.parquet")
-    with pytest.raises(InputError, match=r"no Parquet files of a train part; .* train-0\.parquet"):
+    with pytest.raises(InputError, match=r"no train split; .* train-00000-of-00001\.parquet"):
         load_own(f"parquet:{tmp_path}/mine")
 
 
@@ -266,7 +264,7 @@ def test_a_single_parquet_file_may_have_any_name(tmp_path):
 def test_parquet_files_without_images_are_refused(tmp_path):
     write_parquet(tmp_path / "mine.parquet")
     parquet.write_table(parquet.read_table(tmp_path / "mine.parquet")[:0], tmp_path / "mine.parquet")
-    with pytest.raises(InputError, match="holds no images"):
+    with pytest.raises(InputError, match=r"mine\.parquet: the training part is empty"):
         load_own(f"parquet:{tmp_path}/mine.parquet")
 
 

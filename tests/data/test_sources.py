@@ -15,7 +15,6 @@ from PIL import Image
 from fedeas import InputError
 from fedeas.core.files import temporary
 from fedeas.data import cache as cache_module
-from fedeas.data import sources
 from fedeas.data.known import KNOWN
 from fedeas.data.sources import load_dataset, load_own
 
@@ -440,11 +439,9 @@ def test_digits_are_split_by_class_and_always_the_same_way():
     assert_holds(again, data.images, data.test_images, data.labels, data.test_labels)
 
 
-@pytest.mark.parametrize("file", [sources.DIGITS_FILE, "where a later version may have it"])
-def test_digits_are_all_there_scaled_to_bytes(monkeypatch, file):
+def test_digits_are_all_there_scaled_to_bytes():
     from sklearn.datasets import load_digits
 
-    monkeypatch.setattr(sources, "DIGITS_FILE", file)
     data, original = load_dataset("digits"), load_digits()
     ours = np.concatenate([data.images, data.test_images]).reshape(-1, 64)
     labels = np.concatenate([data.labels, data.test_labels])
@@ -677,7 +674,7 @@ def test_an_npz_entry_that_is_not_an_array_is_refused(tmp_path):
     with zipfile.ZipFile(tmp_path / "data.npz", "w") as archive:
         for name in ("images", "labels", "test_images", "test_labels"):
             archive.writestr(f"{name}.npy", b"")
-    with pytest.raises(InputError, match=r"data\.npz: not an \.npz file of plain arrays"):
+    with pytest.raises(InputError, match=r"data\.npz: damaged \(images is not an array\)"):
         load_dataset(f"npz:{tmp_path / 'data.npz'}")
 
 
@@ -774,15 +771,15 @@ HUB_FAULTS = {
     ),
     "no images": (
         lambda root: pq.write_table(pa.table({"text": ["a"], "label": [0]}), split_file(root)),
-        r"train-00000-of-00002.parquet: no column of images \(structs of bytes and path\) among text, label$",
+        r"train-00000-of-00002.parquet: columns text, label; there must be a column of images \(.*\) and one of labels",
     ),
     "no labels": (
         lambda root: write_hub(root, columns=("img", "number"), kind="Value"),
-        "parquet: no single column of labels among img, number; call it label$",
+        "parquet: columns img, number; there must be .* one of labels; call them image and label$",
     ),
     "several images": (
         lambda root: two_image_columns(split_file(root)),
-        "train-00000-of-00002.parquet: several columns of images, left, right; call one of them image$",
+        "train-00000-of-00002.parquet: columns left, right, label; .*; call them image and label$",
     ),
     "another order of classes in the test part": (
         lambda root: write_parquet(split_file(root, "test", of=1), blobs(4), TEST_LABELS, classes=CLASSES[::-1]),
@@ -798,7 +795,7 @@ HUB_FAULTS = {
     ),
     "odd metadata": (
         lambda root: with_metadata(split_file(root), {"info": None}),
-        "train-00000-of-00002.parquet: the metadata under huggingface cannot be read",
+        "train-00000-of-00002.parquet: cannot be read as Parquet",
     ),
     "broken image": (
         lambda root: replaced_image(root, 3, b"no image"),
@@ -905,10 +902,6 @@ FOLDER_FAULTS = {
         lambda base: move(base / "train" / "bee" / "001.png", base / "train" / "001.png"),
         "pets: images at two depths, train/001.png",
     ),
-    "one class in two forms of Unicode": (
-        lambda base: [(base / "train" / name).mkdir() for name in ("K\u00e4fer", "Ka\u0308fer")],
-        "two folders have this name, in two forms of Unicode",
-    ),
     "empty class": (
         lambda base: remove_images(base / "train" / "bee"),
         "pets: class 'bee' has no images in the training part",
@@ -917,7 +910,7 @@ FOLDER_FAULTS = {
         lambda base: (base / "test" / "dog").mkdir(),
         "pets/test: class 'dog' is not in train; add it there or remove it here$",
     ),
-    "empty test": (lambda base: remove_images(base / "test"), "pets: the test part is empty; add images to it$"),
+    "empty test": (lambda base: remove_images(base / "test"), "pets/test: no images in class folders"),
     "broken image": (
         lambda base: (base / "train" / "cow" / "002.png").write_bytes(b"no image"),
         r"train/cow/002.png: cannot be decoded \(.*\); repair or remove the image$",
@@ -943,10 +936,10 @@ def test_faulty_image_folders_are_refused(tmp_path, fault):
 
 
 NPZ_FAULTS = {
-    "floats": ({"images": TRAIN / 255}, "npz: images are float64; they must be uint8, 0 to 255$"),
-    "flat": ({"images": TRAIN.reshape(11, -1)}, r"npz: images are \(11, 60\); make them \(N, H, W\), "),
-    "two channels": ({"test_images": TEST[:, :2]}, r"npz: test_images are \(4, 2, 5, 4\); make them"),
-    "channels first or last": ({"images": TRAIN[..., :3]}, r"npz: images are \(11, 3, 5, 3\); make them"),
+    "floats": ({"images": TRAIN / 255}, r"npz: images are float64 \(11, 3, 5, 4\); make them uint8"),
+    "flat": ({"images": TRAIN.reshape(11, -1)}, r"npz: images are uint8 \(11, 60\); make them uint8 \(N, H, W\), "),
+    "two channels": ({"test_images": TEST[:, :2]}, r"npz: test_images are uint8 \(4, 2, 5, 4\); make them"),
+    "channels first or last": ({"images": TRAIN[..., :3]}, r"npz: images are uint8 \(11, 3, 5, 3\); make them"),
     "other size": (
         {"test_images": TEST[:, :, 1:]},
         "npz: training images are 3 x 5 x 4, test images 3 x 4 x 4; bring all",
@@ -965,7 +958,10 @@ NPZ_FAULTS = {
     ),
     "no whole labels": ({"labels": np.array(LABELS) / 2}, "npz: labels must be a list of whole numbers"),
     "one-hot labels": ({"labels": np.eye(3, dtype=int)[LABELS]}, "npz: labels must be a list of whole numbers"),
-    "two names of one array": ({"x_train": TRAIN}, "npz: holds images and x_train, .*; remove one"),
+    "two names of one array": (
+        {"x_train": TRAIN},
+        "npz: there must be one array images or x_train, but there is images and x_train",
+    ),
     "class missing": ({"labels": [0, 2] * 5 + [0]}, "npz: class '1' has no images in the training part"),
     "empty": ({"test_images": TEST[:0], "test_labels": []}, "npz: the test part is empty; add images to it$"),
     "two classes of one name": (
@@ -974,14 +970,14 @@ NPZ_FAULTS = {
     ),
     "objects": (
         {"labels": np.array(LABELS, object)},
-        r"npz: not an .npz file of plain arrays \(.*\); write it with numpy",
+        r"npz: damaged \(.*\); write plain arrays with numpy",
     ),
 }
 
 
 def test_the_shape_in_a_refusal_is_the_one_in_the_file(tmp_path):
     np.savez(tmp_path / "data.npz", images=TRAIN.reshape(11, -1), labels=LABELS)
-    with pytest.raises(InputError, match=r"npz: images are \(11, 60\)"):
+    with pytest.raises(InputError, match=r"npz: images are uint8 \(11, 60\)"):
         load_dataset(f"npz:{tmp_path / 'data.npz'}")
 
 
@@ -1000,10 +996,10 @@ def test_files_that_are_no_npz_are_refused(tmp_path):
     (tmp_path / "text.npz").write_text("nothing")
     (tmp_path / "empty.npz").write_text("")
     messages = {
-        "array.npy": "not an .npz file of plain arrays",
-        "few.npz": "an array is missing; there must be images or x_train, labels or y_train, test_images or ",
-        "text.npz": "not an .npz file of plain arrays",
-        "empty.npz": "not an .npz file of plain arrays",
+        "array.npy": r"damaged \(.*\); write plain arrays with numpy",
+        "few.npz": "there must be one array test_labels or y_test, but there is none",
+        "text.npz": r"damaged \(.*\); write plain arrays with numpy",
+        "empty.npz": r"damaged \(.*\); write plain arrays with numpy",
         "none.npz": "no such file",
     }
     for name, message in messages.items():

@@ -9,7 +9,7 @@ from torch import nn
 from fedeas.fast.fused_layers import shortened
 from fedeas.models.build import build_model
 from fedeas.models.layers import Conv
-from fedeas.models.resnet import BasicBlock
+from fedeas.models.networks import BasicBlock
 
 
 def gradients(model, x, together):

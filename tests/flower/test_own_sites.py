@@ -264,5 +264,5 @@ def test_a_node_without_samples_is_named_and_its_log_names_the_file(tmp_path, si
     with pytest.raises(RunError, match=rf"client 1 \(node {grid.node(1)}\)") as told:
         run_on(grid, config(site, f"generator={GENERATORS[0].format(site)}"), RunStore(tmp_path / "runs"))
     assert str(mine) not in str(told.value)
-    assert f"{mine / '1.npz'}: holds no images" in caplog.text
+    assert f"{mine / '1.npz'}: the training part is empty" in caplog.text
     assert trained_rounds(tmp_path) == []

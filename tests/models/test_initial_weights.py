@@ -11,7 +11,7 @@ from safetensors.torch import save_file
 from fedeas import InputError
 from fedeas.core.provenance import NOT_KNOWN, Seen
 from fedeas.core.weight_files import weights_digest
-from fedeas.models import initial_weights as starts
+from fedeas.models import build as starts
 
 TENSORS = {"a": torch.arange(4.0), "b": torch.tensor(3)}
 
@@ -26,16 +26,16 @@ def test_the_content_is_that_of_the_file_by_name_or_path(tmp_path, monkeypatch):
     monkeypatch.setenv("FEDEAS_WEIGHTS", str(tmp_path))
     path = tmp_path / "own-pretrained.safetensors"
     save_file(TENSORS, path)
-    assert starts.content(str(path)) == starts.content("own-pretrained") == {"weights": weights_digest(path)}
-    assert starts.content("") == {}
+    assert starts.start_digest(str(path)) == starts.start_digest("own-pretrained") == weights_digest(path)
+    assert starts.start_digest("") == ""
     with pytest.raises(InputError, match="there are no weights called 'other'"):
-        starts.content("other")
+        starts.start_digest("other")
 
 
 def test_torchvisions_tensors_have_the_same_digest_as_a_file_of_them(tmp_path, monkeypatch):
     save_file(TENSORS, tmp_path / "w.safetensors")
     pretend_torchvision(monkeypatch, lambda progress: TENSORS)
-    assert starts.content("torchvision") == {"weights": weights_digest(tmp_path / "w.safetensors")}
+    assert starts.start_digest("torchvision") == weights_digest(tmp_path / "w.safetensors")
 
 
 @pytest.mark.parametrize(
@@ -69,4 +69,4 @@ def test_weights_without_a_record_are_reported_as_unknown(tmp_path):
 
 def test_weights_that_cannot_be_loaded_have_no_digest(monkeypatch):
     monkeypatch.setitem(sys.modules, "torchvision.models", None)
-    assert starts.content("torchvision") == {}
+    assert starts.start_digest("torchvision") == ""

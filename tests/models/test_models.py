@@ -204,9 +204,9 @@ def test_weights_kept_in_half_precision_become_float32(tmp_path, kept):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"hidden.bias": None}, "hidden.bias is missing; the file is of another model"),
-        ({"head.bias": None}, "head.bias is missing; the file is of another model"),
-        ({"extra": torch.zeros(2)}, "extra is not in the model; check name, stem and norm"),
+        ({"hidden.bias": None}, "hidden.bias is nothing, the model has float32 48; check name, shape, stem and norm"),
+        ({"head.bias": None}, "head.bias is nothing, the model has float32 10; check name, shape, stem and norm"),
+        ({"extra": torch.zeros(2)}, "extra is float32 2, the model has nothing; check name, shape, stem and norm"),
         (
             {"conv1.weight": torch.zeros(16, 3, 3, 3)},
             "conv1.weight is float32 16x3x3x3, the model has float32 16x1x3x3; check name, shape, stem and norm",
@@ -257,20 +257,23 @@ def test_without_torchvision_the_remedy_is_named(monkeypatch):
         raise OSError("no route to host")
 
     pretend_torchvision(monkeypatch, no_network)
-    with pytest.raises(InputError, match=r"cannot get its weights \(no route to host\); or set model\.weights="):
+    with pytest.raises(InputError, match=r"cannot be had \(no route to host\); .*, or set model\.weights="):
         imagenet_model(weights="torchvision")
     monkeypatch.setitem(sys.modules, "torchvision.models", None)
-    with pytest.raises(InputError, match=r"pip install torchvision; or set model\.weights=\S+ \(make it with"):
+    with pytest.raises(InputError, match=r"pip install torchvision .*, or set model\.weights=\S+ \(make it with"):
         imagenet_model(weights="torchvision")
+
+
+FORM = "give (channels, height, width), each 1 or more like num_classes; projection 0 or more"
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         ({"name": "vgg"}, "no model is called 'vgg'; choose one of resnet18, small-cnn"),
-        ({"shape": (8, 8)}, "shape must be (channels, height, width), each 1 or more, not (8, 8)"),
-        ({"shape": (1, 0, 8)}, "shape must be (channels, height, width), each 1 or more, not (1, 0, 8)"),
-        ({"num_classes": 0}, "num_classes must be 1 or more, not 0"),
+        ({"shape": (8, 8)}, f"shape=(8, 8), num_classes=10, projection=0: {FORM}"),
+        ({"shape": (1, 0, 8)}, f"shape=(1, 0, 8), num_classes=10, projection=0: {FORM}"),
+        ({"num_classes": 0}, f"shape=(1, 8, 8), num_classes=0, projection=0: {FORM}"),
         ({"norm": "layer"}, "norm must be 'batch', 'group' or 'none', not 'layer'"),
         ({"stem": "imagenet"}, "small-cnn has no stem to choose; leave out stem='imagenet'"),
         ({"name": "resnet18", "stem": "5x5"}, "stem must be '3x3' or 'imagenet', not '5x5'"),

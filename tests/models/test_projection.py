@@ -27,7 +27,7 @@ def test_the_base_is_the_same_as_without_and_the_rest_depends_on_the_seed():
     again = build_model("small-cnn", (1, 8, 8), 5, seed=3, projection=16).state_dict()
     assert torch.equal(projected["base.conv1.weight"], plain["conv1.weight"])
     assert all(torch.equal(projected[key], again[key]) for key in projected)
-    with pytest.raises(InputError, match="projection must be 0 or more"):
+    with pytest.raises(InputError, match="projection 0 or more"):
         build_model("small-cnn", (1, 8, 8), 5, seed=3, projection=-1)
 
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from fedeas import FedEAS, FullBalance
+from fedeas.data.known import KNOWN
 from fedeas.data.partition import paper_replay
 from reproduction.claims import QUICK_DRAWS, Claim, Status, claims_markdown, count_claims
 from reproduction.published import published, recorded, setting
@@ -66,7 +67,7 @@ def test_eq_gen_as_printed_gives_the_recorded_totals():
 )
 def test_the_replay_gives_the_shipped_partitions(name):
     this = setting(name)
-    replay = paper_replay(this.dataset, this.clients, float(this.alpha))
+    replay = paper_replay(KNOWN[this.dataset].labels(merged=True), this.clients, float(this.alpha))
     assert replay.recipe["draws"] == SETTINGS[name]
     assert np.array_equal(replay.counts.n, this.counts().n)
 

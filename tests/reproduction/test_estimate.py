@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from fedeas.config import RunConfig, load_config
+from fedeas.data.known import KNOWN
 from fedeas.data.partition import paper_replay
 from fedeas.data.sources import load_dataset
 from fedeas.federation import run as running
@@ -101,7 +102,7 @@ def test_shipped_counts_are_used_for_the_papers_seed_only():
         return load_config(None, [*PAPER, "data.dataset=cifar10", "partition.alpha=0.3", f"partition.seed={seed}"])
 
     assert plan_of(config(42)).counts == setting("c10-k20-a0.3").counts()
-    assert plan_of(config(7)).counts == paper_replay("cifar10", 20, 0.3, seed=7).counts
+    assert plan_of(config(7)).counts == paper_replay(KNOWN["cifar10"].labels(merged=True), 20, 0.3, seed=7).counts
 
 
 UNKNOWN = FULL.config(HERE, FEDAVG).model_copy(update={"algorithm": "python:mine:Own"})

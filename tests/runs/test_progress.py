@@ -3,8 +3,7 @@
 from datetime import datetime
 
 from fedeas.config import RunConfig
-from fedeas.runs.progress import RunState, progress_of
-from fedeas.runs.store import RunStore
+from fedeas.runs.store import RunState, RunStore
 
 
 def record(number):
@@ -15,24 +14,24 @@ def record(number):
 def test_a_run_goes_from_running_to_stopped_to_finished(tmp_path):
     run = RunStore(tmp_path).open(RunConfig())
     with run.locked():
-        assert progress_of(run).state is RunState.RUNNING
-        assert progress_of(run).seconds_left is None
+        assert run.progress().state is RunState.RUNNING
+        assert run.progress().seconds_left is None
         for number in (1, 2):
             run.append_round(record(number))
-    now = progress_of(run)
+    now = run.progress()
     assert (now.state, now.rounds, now.total) == (RunState.STOPPED, 2, 200)
     assert now.seconds_left == 198 * 3.0  # images are made, and kernels compiled, once
     assert abs((datetime.now() - now.changed).total_seconds()) < 3600
     run.write_json("summary.json", {"rounds": 2})
-    assert progress_of(run).state is RunState.FINISHED
+    assert run.progress().state is RunState.FINISHED
 
 
 def test_looking_at_a_run_creates_no_lock_and_keeps_none(tmp_path):
     run = RunStore(tmp_path).open(RunConfig())
-    progress_of(run)
+    run.progress()
     assert sorted(path.name for path in run.path.iterdir()) == ["config.json"]
     with run.locked():
         pass
-    progress_of(run)
+    run.progress()
     with run.locked():
         pass

@@ -66,7 +66,7 @@ def test_a_check_of_an_unfinished_run_notices_a_checkpoint_of_another_length(tmp
     whole = run.checkpoint.read_bytes()
     for damage in (b"", whole[:5], whole[:20], whole[:-1], whole + b"0", b"\0" * len(whole)):
         run.checkpoint.write_bytes(damage)
-        with pytest.raises(InputError, match=r"checkpoint\.safetensors: damaged .*; remove this file"):
+        with pytest.raises(InputError, match=r"checkpoint\.safetensors: not a readable .*; remove this file"):
             run.check()
     run.write_json("summary.json", MEASURES)
     run.check()  # a finished run does not resume

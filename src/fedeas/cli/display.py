@@ -24,8 +24,7 @@ from fedeas.planning.policies import CertifiedAllocation, SharedAllocation
 from fedeas.planning.request import policy_left_out
 from fedeas.runs.comparison import Seeds, fixed
 from fedeas.runs.methods import federation_of, grouped, named
-from fedeas.runs.progress import RunState, progress_of
-from fedeas.runs.store import Run
+from fedeas.runs.store import Run, RunState
 
 TIGHT: dict[str, Any] = {
     "box": box.SIMPLE_HEAD, "padding": (0, 1, 0, 0), "pad_edge": False,
@@ -149,7 +148,7 @@ def states_table(runs: Sequence[Run]) -> RenderableType:
     heads = ("run", "state", "rounds", "time left", "policy", "seed", "generator", "since")
     rows = []
     for run in runs:
-        now, config = progress_of(run), run.config
+        now, config = run.progress(), run.config
         left = "?" if now.seconds_left is None else duration(now.seconds_left)
         left = "" if now.state is RunState.FINISHED else left
         since = "" if now.state is RunState.RUNNING else f"{now.changed:%Y-%m-%d %H:%M}"

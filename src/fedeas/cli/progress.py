@@ -12,9 +12,8 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from fedeas.config.run import RunConfig
-from fedeas.core.deadline import duration
+from fedeas.core.deadline import duration, seconds_left
 from fedeas.core.foreign_text import printable
-from fedeas.runs.progress import seconds_left
 from fedeas.runs.store import Record
 
 if TYPE_CHECKING:

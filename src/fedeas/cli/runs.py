@@ -34,7 +34,6 @@ from fedeas.config.run import RunConfig
 from fedeas.core.deadline import Deadline
 from fedeas.core.errors import FedEASError, InputError, StoppedError, extra_for
 from fedeas.core.foreign_text import printable
-from fedeas.runs.progress import progress_of
 from fedeas.runs.store import PACKED_RUNS, Record, Run, RunStore, read_run, sound_runs
 from fedeas.runs.tracking.base import Follower, Tracker, parse_tracker
 
@@ -153,7 +152,7 @@ def _print_records(runs: Sequence[Run]) -> None:
     """Print where each run is, what it trains, how far it is, and the measures if it is finished."""
     records = []
     for run in runs:
-        now, names = progress_of(run), ("label", "policy", "generator", "algorithm", "seed")
+        now, names = run.progress(), ("label", "policy", "generator", "algorithm", "seed")
         records.append({
             "path": str(run.path),
             **{name: getattr(run.config, name) for name in names},

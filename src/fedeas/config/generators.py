@@ -12,7 +12,6 @@ from functools import lru_cache
 from typing import Annotated, Any, Literal, TypeVar
 
 from fedeas.core.errors import InputError
-from fedeas.core.own_code import split_name
 from fedeas.core.spec import (
     Described,
     Limit,
@@ -21,6 +20,7 @@ from fedeas.core.spec import (
     number,
     own_code_named,
     read_spec,
+    split_name,
     whole,
 )
 

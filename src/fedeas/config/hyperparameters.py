@@ -14,8 +14,7 @@ import numpy as np
 
 from fedeas.core.arrays import FloatArray, IntArray
 from fedeas.core.errors import InputError, SpecError
-from fedeas.core.own_code import PREFIX
-from fedeas.core.spec import Described, NotNegative, Positive, number, read_spec, whole
+from fedeas.core.spec import PREFIX, Described, NotNegative, Positive, number, read_spec, whole
 
 
 @dataclass(frozen=True)

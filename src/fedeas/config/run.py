@@ -30,8 +30,7 @@ from fedeas.config.sections import (
 )
 from fedeas.core.digests import json_digest
 from fedeas.core.errors import FedEASError
-from fedeas.core.own_code import PREFIX
-from fedeas.core.spec import canonical_spec
+from fedeas.core.spec import PREFIX, canonical_spec
 from fedeas.data.names import is_place
 from fedeas.planning.policies import policy_spec
 

@@ -7,8 +7,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from fedeas.config.hyperparameters import parse_loss
-from fedeas.core.own_code import PREFIX
-from fedeas.core.spec import read_call
+from fedeas.core.spec import PREFIX, read_call
 from fedeas.data.names import checked_name
 
 MAX_NUMBER = 2**63 - 1

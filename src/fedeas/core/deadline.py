@@ -1,9 +1,10 @@
-"""A time limit that is checked between rounds."""
+"""A time limit that is checked between rounds, the time that rounds take, and times in words."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from statistics import mean
 from typing import Any
 
 ONCE = ("generate", "prepare")  # phases of a round that only new clients and sizes need
@@ -12,6 +13,15 @@ ONCE = ("generate", "prepare")  # phases of a round that only new clients and si
 def lasting_seconds(record: dict[str, Any]) -> float:
     """The seconds of a round without the phases in `ONCE`: what another round like it would take."""
     return float(sum(spent for name, spent in record.get("seconds", {}).items() if name not in ONCE))
+
+
+def seconds_left(records: Sequence[dict[str, Any]], total: int) -> float | None:
+    """Time for the rounds that are left at the mean pace so far, without images and compilation; None without a round.
+
+    >>> seconds_left([{"round": 1, "seconds": {"train": 2.0, "generate": 60.0, "prepare": 60.0}}], total=4)
+    6.0
+    """
+    return mean(map(lasting_seconds, records)) * (total - records[-1]["round"]) if records else None
 
 
 class Deadline:

@@ -44,6 +44,11 @@ class RunError(FedEASError, RuntimeError):
     exit_code = 3
 
 
+def reason_of(error: object) -> str:
+    """The first line of an error's message."""
+    return str(getattr(error, "strerror", None) or str(error).strip().partition("\n")[0] or type(error).__name__)
+
+
 PACKAGES = {
     "train": ("torch", "safetensors", "diffusers", "huggingface_hub", "torchmetrics", "sklearn", "PIL"),
     "text": ("transformers", "accelerate"),

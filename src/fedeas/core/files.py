@@ -9,7 +9,6 @@ import re
 import secrets
 import shutil
 import socket
-import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -22,8 +21,10 @@ from fedeas.core.errors import FedEASError, InputError, RunError
 PASSING = {errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EFBIG, errno.ENOMEM, errno.EMFILE, errno.ENFILE}
 UNUSABLE = {errno.EACCES, errno.EPERM, errno.EROFS, errno.EISDIR, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG}
 
-STRANGER_KEPT = 24 * 3600.0  # seconds before a temporary file of another machine or container is removed
-_PART = re.compile(r"\..*-(?P<place>[0-9a-f]{8})-(?P<pid>\d+)-(?P<born>[0-9a-f]{8})-[0-9a-f]{8}(\.[^.]*)?")
+PROCESSES = Path("/proc")  # a folder for each living process, on Linux
+STRANGER_KEPT = 24 * 3600.0  # seconds before a temporary file is removed whose process cannot be looked up
+_PART = re.compile(r"\..*-(?P<place>[0-9a-f]{8})-(?P<pid>\d+)-(?P<token>[0-9a-f]{8})-[0-9a-f]{8}(\.[^.]*)?")
+_TOKEN = secrets.token_hex(4)  # tells this process from an earlier one with the same number
 _LONGEST_STEM = 40  # characters of a file's name in its temporary file's name, which has at most 255 bytes
 
 PathLike = str | os.PathLike[str]
@@ -58,8 +59,9 @@ def written_whole(path: PathLike) -> Iterator[Path]:
 
 def temporary(target: Path) -> Path:
     """A new hidden name beside `target` that names the process using it."""
-    owner = f"{_place()}-{os.getpid()}-{_short_hash(birth(os.getpid()))}"
-    return target.with_name(f".{target.stem[:_LONGEST_STEM]}-{owner}-{secrets.token_hex(4)}{target.suffix}")
+    return target.with_name(
+        f".{target.stem[:_LONGEST_STEM]}-{_place()}-{os.getpid()}-{_TOKEN}-{secrets.token_hex(4)}{target.suffix}"
+    )
 
 
 def write_bytes(path: PathLike, content: bytes, mode: int = 0o666) -> None:
@@ -69,18 +71,6 @@ def write_bytes(path: PathLike, content: bytes, mode: int = 0o666) -> None:
         os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file,
     ):
         file.write(content)
-
-
-def append_line(path: Path, line: str) -> None:
-    """Add a line to a file and wait until it is on the disk."""
-    with writing(path):
-        is_new = not path.exists()
-        with path.open("a", encoding="utf-8") as file:
-            file.write(line + "\n")
-            file.flush()
-            os.fsync(file.fileno())
-        if is_new:
-            flush(path.parent)
 
 
 def make_folder(path: Path) -> None:
@@ -133,12 +123,13 @@ def remove_leftovers(folder: Path) -> None:
             if named is None:
                 continue
             with suppress(OSError):
-                if named["place"] == _place():
-                    is_dead = _short_hash(birth(int(named["pid"]))) != named["born"]
-                else:  # a file of another machine is judged by its age
-                    is_dead = time.time() - entry.stat(follow_symlinks=False).st_mtime > STRANGER_KEPT
+                is_dead = time.time() - entry.stat(follow_symlinks=False).st_mtime > STRANGER_KEPT
+                if named["place"] == _place() and named["pid"] == str(os.getpid()):
+                    is_dead = named["token"] != _TOKEN
+                elif named["place"] == _place() and PROCESSES.exists():
+                    is_dead |= not (PROCESSES / named["pid"]).exists()
                 if is_dead and entry.is_dir():
-                    shutil.rmtree(entry.path, ignore_errors=True)
+                    shutil.rmtree(entry.path)
                 elif is_dead:
                     Path(entry.path).unlink()
 
@@ -149,23 +140,4 @@ def _place() -> str:
     space = ""
     with suppress(OSError):
         space = str(Path("/proc/self/ns/pid").readlink())
-    return _short_hash(f"{socket.gethostname()} {space}")
-
-
-def _short_hash(text: object) -> str:
-    """A hash that is short enough for a file's name."""
-    return hashlib.sha256(str(text).encode()).hexdigest()[:8]
-
-
-def birth(pid: int) -> str | None:
-    """When the process of this pid started, as text; None if there is none, or if it has ended. Pids are reused."""
-    if not Path("/proc/self/stat").exists():  # not Linux
-        command = ["ps", "-o", "state=,lstart=", "-p", str(pid)]
-        state, _, began = subprocess.run(command, capture_output=True, text=True).stdout.strip().partition(" ")
-        return None if state.startswith("Z") else began.strip() or None
-    try:
-        # The name, in brackets before these fields, may itself contain spaces and brackets.
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return None
-    return None if fields[0] == "Z" else fields[19]
+    return hashlib.sha256(f"{socket.gethostname()} {space}".encode()).hexdigest()[:8]

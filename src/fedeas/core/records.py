@@ -18,8 +18,8 @@ from numpy.lib.npyio import NpzFile
 from numpy.typing import NDArray
 
 from fedeas.core.digests import json_digest
-from fedeas.core.errors import InputError
-from fedeas.core.files import PathLike, append_line, make_folder, writing, written_whole
+from fedeas.core.errors import InputError, reason_of
+from fedeas.core.files import PathLike, flush, make_folder, writing, written_whole
 
 Record = dict[str, Any]
 
@@ -100,11 +100,6 @@ def damaged(path: PathLike, reason: object, remedy: str) -> InputError:
     return InputError(f"{path}: damaged ({reason_of(reason)}); {remedy}")
 
 
-def reason_of(error: object) -> str:
-    """The first line of an error's message."""
-    return str(getattr(error, "strerror", None) or str(error).strip().partition("\n")[0] or type(error).__name__)
-
-
 def write_record(path: PathLike, content: Mapping[str, Any]) -> None:
     """Write a JSON object as a file."""
     with written_whole(path) as part:
@@ -137,11 +132,6 @@ def line_of(record: Mapping[str, Any]) -> str:
     return json.dumps(_sealed(record, LINE_DIGITS))
 
 
-def read_lines(path: PathLike, lines: list[bytes], remedy: str = READ_AGAIN) -> list[Record]:
-    """The records in lines that `line_of` made; `path` is for errors."""
-    return [parsed(path, line, remedy, f"line {number}: ") for number, line in enumerate(lines, 1)]
-
-
 def _sealed(content: Mapping[str, Any], digits: int) -> Record:
     plain: Record = json.loads(json.dumps(content))  # as it will be read: tuples become lists, keys become text
     plain.pop(DIGEST, None)  # the digest of the file that this content came from
@@ -163,27 +153,40 @@ class Journal:
     def __init__(self, path: Path, remedy: str) -> None:
         self.path, self.remedy = path, remedy
 
-    def read(self) -> list[Record]:
-        """All records."""
-        return read_lines(self.path, self._lines()[1], self.remedy)
+    def read(self, most: int | None = None) -> list[Record]:
+        """All records, or at most so many of the first ones."""
+        lines = enumerate(self._lines()[:most], 1)
+        return [parsed(self.path, line, self.remedy, f"line {number}: ") for number, line in lines]
 
     def add(self, record: Mapping[str, Any]) -> None:
         """Add a record and wait until it is on the disk."""
         make_folder(self.path.parent)
-        content, lines = self._lines()
-        if content and not content.endswith(b"\n"):  # half a line is removed; a whole one, as of an editor, is ended
-            with writing(self.path), self.path.open("r+b") as file:
-                file.truncate(file.write(b"".join(line + b"\n" for line in lines)))
-        append_line(self.path, line_of(record))
+        with writing(self.path), self.path.open("a+b") as file:
+            is_new = not file.tell()
+            file.seek(0 if is_new else -1, os.SEEK_END)
+            is_whole = is_new or file.read() == b"\n"
+        if not is_whole:  # half a line is removed; a whole one, as of an editor, is ended
+            self.keep(None)
+        with writing(self.path), self.path.open("ab") as file:
+            file.write(line_of(record).encode() + b"\n")
+            file.flush()
+            os.fsync(file.fileno())
+            if is_new:
+                flush(self.path.parent)
 
-    def _lines(self) -> tuple[bytes, list[bytes]]:
-        """The content, and its lines without half a line at the end: a JSON object without its end is not JSON."""
-        content = read_bytes(self.path) if self.path.exists() else b""
-        *lines, last = content.split(b"\n")
+    def keep(self, most: int | None) -> None:
+        """Remove all records but so many of the first ones, and half a line at the end."""
+        content = b"".join(line + b"\n" for line in self._lines()[:most])
+        with written_whole(self.path) as part:
+            part.write_bytes(content)
+
+    def _lines(self) -> list[bytes]:
+        """The lines without half a line at the end: a JSON object without its end is not JSON."""
+        *lines, last = read_bytes(self.path).split(b"\n") if self.path.exists() else [b""]
         with suppress(ValueError):
             json.loads(last)
             lines.append(last)
-        return content, lines
+        return lines
 
 
 def write_arrays(path: PathLike, **arrays: NDArray[Any]) -> None:
@@ -192,48 +195,43 @@ def write_arrays(path: PathLike, **arrays: NDArray[Any]) -> None:
         np.savez_compressed(file, **arrays)  # type: ignore[arg-type]
 
 
-def read_arrays(path: PathLike, names: tuple[str, ...], remedy: str = READ_AGAIN) -> list[NDArray[Any]]:
-    """Arrays of these names from an NPZ file; pickled ones are refused."""
-    with _checked_arrays(path, remedy) as file:
-        return [plain_array(file, name) for name in names]
+def read_arrays(
+    path: PathLike, names: tuple[str, ...], remedy: str = READ_AGAIN, optional: tuple[str, ...] = ()
+) -> list[Any]:
+    """Arrays of these names from an NPZ file, with None for optional ones that it lacks; pickled ones are refused."""
+    with opened_arrays(path, remedy) as file:
+        found = {name: file.get(name) for name in names + optional}
+        for name, array in found.items():
+            if array is None and name in names:
+                raise ValueError(f"it has no array {name!r}")
+            if not isinstance(array, np.ndarray | None):  # numpy gives bytes for an entry that is not an array
+                raise ValueError(f"{name} is not an array")
+        return [*found.values()]
 
 
 def array_names(path: PathLike, remedy: str = READ_AGAIN) -> list[str]:
     """The names of the arrays in an NPZ file."""
-    with _checked_arrays(path, remedy) as file:
+    with opened_arrays(path, remedy) as file:
         return list(file)
 
 
-def read_optional_array(path: PathLike, name: str, remedy: str = READ_AGAIN) -> NDArray[Any] | None:
-    """An array from an NPZ file that may lack it."""
-    with _checked_arrays(path, remedy) as file:
-        return plain_array(file, name) if name in file else None
-
-
-def plain_array(file: Mapping[str, Any], name: str) -> NDArray[Any]:
-    """An array of an NPZ file; numpy gives bytes for an entry that is not an array, which is refused here."""
-    if name not in file:
-        raise ValueError(f"it has no array {name!r}")
-    found = file[name]
-    if not isinstance(found, np.ndarray):
-        raise ValueError(f"{name} is not an array")
-    return found
-
-
 @contextmanager
-def _checked_arrays(path: PathLike, remedy: str) -> Iterator[NpzFile]:
+def opened_arrays(path: PathLike, remedy: str) -> Iterator[NpzFile]:
     """Open an NPZ file; refuse one whose directory, which has no checksum, lost an entry or its name."""
     try:
-        with Path(path).open("rb") as opened, np.load(opened, allow_pickle=False) as file:
-            entries: list[zipfile.ZipInfo] = file.zip.infolist()
+        with Path(path).open("rb") as opened, NpzFile(opened) as file:
+            archive: Any = file.zip
+            entries: list[zipfile.ZipInfo] = archive.infolist()
             opened.seek(max(0, opened.seek(0, os.SEEK_END) - LONGEST_ZIP_END))
             end = opened.read().rpartition(b"PK\5\6")[2]
             if int.from_bytes(end[6:8], "little") != len(entries):
                 raise ValueError("its directory has lost an entry")
             for entry in entries:
-                file.zip.open(entry).close()  # compares the name in the directory with the one before the content
+                archive.open(entry).close()  # compares the name in the directory with the one before the content
             yield file
     except FileNotFoundError as error:
         raise unreadable(path, error) from None
+    except InputError:
+        raise
     except Exception as error:  # a damaged header fails in numpy's, zipfile's, zlib's and the parser's own ways
-        raise damaged(path, error, remedy) from None
+        raise damaged(path, reason_of(error)[:200], remedy) from None

@@ -9,31 +9,59 @@ value  = number | true | false | word | "text" | spec
 
 Case, spaces, the order of fields, and hyphens or underscores in names make no difference. Equal objects have one
 spec, however they were spelled: equal numbers print alike.
+
+Code of users goes by a name, too: ``python:package.module:name``, also in the current folder, or what a package
+registers. What stands for the code in fingerprints is the text in its `fingerprint` attribute or, without one, the
+source files that it is named and defined in.
 """
 
 from __future__ import annotations
 
 import ast
+import hashlib
+import importlib
 import math
 import re
-from collections import Counter
-from collections.abc import Callable, Container, Mapping
+import sys
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
 from functools import cache, cached_property
 from itertools import accumulate
-from types import NoneType
+from operator import attrgetter
+from pathlib import Path
+from types import ModuleType, NoneType
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple, TypeVar, get_args, get_origin, get_type_hints
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from fedeas.core.errors import FedEASError, InputError, SpecError
-from fedeas.core.own_code import NAME_PATTERN, PREFIX, find_class, in_one_line, installed
+from fedeas.core.digests import json_digest
+from fedeas.core.errors import FedEASError, InputError, RunError, SpecError
 
 PACKAGE = __name__.partition(".")[0]
 MAX_WHOLE = 1e15  # below it every whole number is exact as a float
 MAX_LENGTH = 100_000
 MAX_NESTING = 100  # specs are read and written by recursion
 MAX_SHOWN = 500  # of a spec, and of what is wrong with it, in errors
+
+PREFIX = "python:"
+FORMAT = "fedeas-code-1"  # names what a digest of code is made of; part of it
+
+ENTRY_POINTS = {
+    "policy": "fedeas.policies",
+    "algorithm": "fedeas.algorithms",
+    "model": "fedeas.models",
+    "generator": "fedeas.generators",
+    "dataset": "fedeas.datasets",
+}
+"""The group of entry points in which a package registers its parts of each kind."""
+
+_imported_sources: WeakKeyDictionary[ModuleType, tuple[Any, str]] = WeakKeyDictionary()
+"""What a module's file was when it was first used here, with the ``__spec__`` that it had."""
+
+_DOTTED = r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*"
+NAME_PATTERN = rf"{PREFIX}{_DOTTED}:{_DOTTED}"
 
 _WORD = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
 _NUMBER = r"[-+]?(?:\d[\d_]*\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
@@ -143,6 +171,7 @@ class Described:
         return self.spec
 
 
+T = TypeVar("T")
 D = TypeVar("D", bound=Described)
 
 
@@ -151,7 +180,7 @@ class Call:
     """A spec as it is written, with nothing looked up: a name and its arguments."""
 
     name: str
-    arguments: dict[str, object]
+    arguments: dict[str, Any]
 
     @property
     def keywords(self) -> dict[str, object]:
@@ -220,8 +249,7 @@ def canonical_spec(text: str, known: Mapping[str, type[Any]], kind: str) -> str:
     'python:mine:Half(share=0.5)'
     """
     reader = _Reader(text, known, kind)
-    has_own = any(isinstance(node, ast.Name) and reader.own(node.id) for node in ast.walk(reader.whole))
-    return str((reader.call if has_own else reader.described)(reader.whole).spec)
+    return str((reader.call if reader.names_own(reader.whole) else reader.described)(reader.whole).spec)
 
 
 def own_code_in(text: str) -> tuple[str, ...]:
@@ -269,8 +297,8 @@ class _Reader:
         return installed(self.kind)
 
     @cached_property
-    def whole(self) -> ast.expr:
-        """The whole spec, parsed."""
+    def whole(self) -> Call:
+        """The whole spec, parsed; its values are calls without arguments."""
         if len(self.text) > MAX_LENGTH:
             raise SpecError(f"{self.kind} spec of {len(self.text)} characters; give at most {MAX_LENGTH}")
         self.text = self.text.strip()
@@ -279,35 +307,27 @@ class _Reader:
         if unreadable := _READABLE.sub("", self.text, count=1):
             raise self._error(f"cannot read {unreadable[:20]!r}")
         masked = re.sub(r"\s", " ", _ATOM.sub(lambda atom: "x" * len(atom[0]), self.text))
+        if max(accumulate((each == "(") - (each == ")") for each in masked)) > MAX_NESTING:
+            raise self._error("too many nested parentheses")
         try:
-            if max(accumulate((each == "(") - (each == ")") for each in masked)) > MAX_NESTING:
-                raise RecursionError
-            parsed = ast.parse(masked, mode="eval").body
+            return self._parsed(ast.parse(masked, mode="eval").body)
         except SyntaxError as error:
             rest = self.text[(error.offset or 1) - 1 :][:20]
             raise self._error(f"{error.msg.split('.')[0]} at {rest!r}; write name(field=value, ...)") from None
-        except (MemoryError, RecursionError):
-            raise self._error("too many nested parentheses") from None
-        for node in ast.walk(parsed):
-            if isinstance(node, ast.Name):
-                node.id = self.text[node.col_offset : node.end_col_offset]
-            elif isinstance(node, ast.keyword):
-                node.arg = self.text[node.col_offset : node.col_offset + len(str(node.arg))]
-        return parsed
 
-    def _split(self, node: ast.expr) -> tuple[str, dict[str, ast.expr]]:
-        """A name or value, and the arguments in its parentheses."""
-        match node:
-            case ast.Name(name):
-                return name, {}
-            case ast.Call(ast.Name(name), [], keywords):
-                given = [normalised(str(keyword.arg)).replace("-", "_") for keyword in keywords]
-                for field, times in Counter(given).items():
-                    if times > 1:
-                        raise self._error(f"{field!r} is given twice")
-                return name, {field: keyword.value for field, keyword in zip(given, keywords, strict=True)}
-        written = self.text[node.col_offset : node.end_col_offset]
-        raise self._error(f"cannot read {written[:40]!r}; write name(field=value, ...)")
+    def _parsed(self, node: ast.expr) -> Call:
+        word, keywords = (node.func, node.keywords) if isinstance(node, ast.Call) and not node.args else (node, [])
+        if not isinstance(word, ast.Name):
+            written = self.text[node.col_offset : node.end_col_offset]
+            raise self._error(f"cannot read {written[:40]!r}; write name(field=value, ...)")
+        arguments = dict[str, Call]()
+        for keyword in keywords:
+            written = self.text[keyword.col_offset : keyword.col_offset + len(str(keyword.arg))]
+            field = normalised(written).replace("-", "_")
+            if field in arguments:
+                raise self._error(f"{field!r} is given twice")
+            arguments[field] = self._parsed(keyword.value)
+        return Call(self.text[word.col_offset : word.end_col_offset], arguments)
 
     def own(self, name: str) -> str | None:
         """The ``python:module:name`` that a name stands for, if it does."""
@@ -316,46 +336,64 @@ class _Reader:
         plain = normalised(name)
         return None if plain in self.known or not _WORD.fullmatch(plain) else self.registered.get(plain)
 
-    def _named(self, node: ast.expr) -> tuple[str, dict[str, ast.expr]]:
-        """A known name or ``python:module:name``, and its arguments."""
-        word, arguments = self._split(node)
-        name = self.own(word) or normalised(word)
+    def names_own(self, part: Call) -> bool:
+        """Whether this or a part of it stands for a user's own code."""
+        return self.own(part.name) is not None or any(map(self.names_own, part.arguments.values()))
+
+    def _name(self, part: Call) -> str:
+        """A known name or ``python:module:name``."""
+        name = self.own(part.name) or normalised(part.name)
         if not name.startswith(PREFIX) and name not in self.known:
             names = ", ".join([*self.known, *self.registered])
             raise self._error(f"unknown {self.kind} {name!r}; known are {names}")
-        return name, arguments
+        return name
 
-    def call(self, node: ast.expr) -> Call:
+    def call(self, part: Call) -> Call:
         """The spec as it is written."""
-        name, arguments = self._named(node)
-        return Call(name, {field: self._value(value, Described, self.call) for field, value in arguments.items()})
+        given = part.arguments.items()
+        return Call(self._name(part), {field: self._value(value, Described, self.call) for field, value in given})
 
-    def described(self, node: ast.expr, left_out: Mapping[str, object] | None = None) -> Any:
+    def described(self, part: Call, left_out: Mapping[str, object] | None = None) -> Any:
         """The object that a spec describes."""
-        name, arguments = self._named(node)
+        name = self._name(part)
         kind: Any = self.known.get(name)
         if kind is None and self.from_own_code is not None:
-            if arguments:
+            if part.arguments:
                 raise self._error(f"{name} takes no arguments here")
             return self.from_own_code(name)
         if kind is None and not is_dataclass(kind := find_class(name, self.kind, self.base)):
             raise self._error(f"{name} has no fields; make it a frozen dataclass")
-        types = _types(kind)
-        given = {field: self._value(value, types.get(field), self.described) for field, value in arguments.items()}
-        return self._made(kind, {**(left_out or {}), **given})
+        types, has = _types(kind), {field.name: field for field in fields(kind)}
+        given = {field: self._value(each, types.get(field), self.described) for field, each in part.arguments.items()}
+        given = {**(left_out or {}), **given}
+        if unknown := [field for field in given if field not in has]:
+            raise self._error(f"{kind.name()} has no field {unknown[0]!r}; it has {', '.join(has) or 'none'}")
+        needed = (name for name, each in has.items() if each.default is each.default_factory is MISSING)
+        if missing := [field for field in needed if field not in given]:
+            raise self._error(f"{kind.name()} needs {', '.join(missing)}, as in {kind.name()}({missing[0]}=...)")
+        try:
+            made = kind(**given)
+            check_fields(made)  # one's own class may not do it
+            return made
+        except FedEASError as error:
+            raise self._error(str(error)) from None
+        except Exception as error:
+            if kind.__module__.partition(".")[0] == PACKAGE:
+                raise
+            raise self._error(in_one_line(error)) from error
 
-    def _value(self, node: ast.expr, kind: Any, part: Callable[[ast.expr], object]) -> object:
-        """A value; the type of its field decides if a word is text, a choice, true or false, or a `part`."""
-        word, _ = self._split(node)
-        plain, types = normalised(word), get_args(kind)
+    def _value(self, part: Call, kind: Any, read: Callable[[Call], object]) -> object:
+        """A value; the type of its field decides if a word is text, a choice, true or false, or a part to `read`."""
+        word, types = part.name, get_args(kind)
+        plain = normalised(word)
         choices = {normalised(str(each)): each for each in types}  # of a Literal; a type has no such name
-        if plain in choices and isinstance(node, ast.Name):
+        if plain in choices and not part.arguments:
             return choices[plain]
         takes_parts = any(isinstance(each, type) and issubclass(each, Described) for each in (kind, *types))
         is_own = word.startswith(PREFIX) or (takes_parts and self.own(word) is not None)  # others are not looked up
         if kind is not str and (plain in self.known or is_own):
-            return part(node)
-        if isinstance(node, ast.Call):
+            return read(part)
+        if part.arguments:
             raise self._error(f"{word} takes no arguments here")
         if word[0] == '"':
             return word[1:-1]
@@ -368,26 +406,121 @@ class _Reader:
         except ValueError:  # such as 1__0 and 1_
             raise self._error(f"cannot read the number {word!r}") from None
 
-    def _made(self, kind: type[Any], arguments: dict[str, object]) -> Any:
-        known = {field.name: field for field in fields(kind)}
-        for name in arguments:
-            if name not in known:
-                raise self._error(f"{kind.name()} has no field {name!r}; it has {', '.join(known) or 'none'}")
-        needed = (name for name, each in known.items() if each.default is each.default_factory is MISSING)
-        missing = [name for name in needed if name not in arguments]
-        if missing:
-            raise self._error(f"{kind.name()} needs {', '.join(missing)}, as in {kind.name()}({missing[0]}=...)")
-        try:
-            made = kind(**arguments)
-            check_fields(made)  # one's own class may not do it
-            return made
-        except FedEASError as error:
-            raise self._error(str(error)) from None
-        except Exception as error:
-            if kind.__module__.partition(".")[0] == PACKAGE:
-                raise
-            raise self._error(in_one_line(error)) from error
-
     def _error(self, message: str) -> SpecError:
         text, message = (each if len(each) <= MAX_SHOWN else f"{each[:MAX_SHOWN]}..." for each in (self.text, message))
         return SpecError(f"{self.kind} spec {text!r}: {message}")
+
+
+def installed(kind: str) -> dict[str, str]:
+    """The parts of a kind that packages register: plain name -> ``python:module:name``; nothing is imported."""
+    from importlib.metadata import entry_points  # takes its time, and is rarely needed
+
+    found = entry_points(group=ENTRY_POINTS[kind]) if kind in ENTRY_POINTS else ()
+    return {each.name.lower().replace("_", "-"): f"{PREFIX}{each.module}:{each.attr}" for each in found}
+
+
+def split_name(name: str, kind: str) -> tuple[str, str]:
+    """Module and name of ``python:module:name``; an error if the text is not of that form."""
+    if not re.fullmatch(NAME_PATTERN, name):
+        raise SpecError(f"{kind} spec {name!r}: expected {PREFIX}module:name, as in {PREFIX}package.module:function")
+    _, module, inner = name.split(":")
+    return module, inner
+
+
+def find(spec: str, kind: str) -> tuple[ModuleType, Any]:
+    """The module of ``python:module:name``, imported, and what it calls by the name; a file that changed is refused."""
+    module_name, name = split_name(spec, kind)
+    try:
+        with current_folder_first():
+            module = importlib.import_module(module_name)
+    except Exception as error:  # a user's module can fail in any way
+        missing = error.name if isinstance(error, ModuleNotFoundError) else None
+        if missing is not None and f"{module_name}.".startswith(f"{missing}."):  # not something that it itself imports
+            raise InputError(f"{spec}: no module {missing} in {Path.cwd()} nor among the installed ones") from None
+        raise InputError(f"{spec}: importing {module_name} failed with {in_one_line(error)}") from error
+    try:
+        found = attrgetter(name)(module)
+    except AttributeError:
+        raise InputError(f"{spec}: module {module_name} has no {name}") from None
+    sources(spec, module, found)
+    return module, found
+
+
+def find_class(spec: str, kind: str, base: type[T]) -> type[T]:
+    """The class that ``python:module:name`` names; an error unless it extends `base`."""
+    _, found = find(spec, kind)
+    if not (isinstance(found, type) and issubclass(found, base)):
+        raise SpecError(f"{spec} is no {kind}; name a class that extends {base.__module__}.{base.__name__}")
+    return found
+
+
+def find_callable(spec: str, kind: str) -> Any:
+    """The function or class that ``python:module:name`` names."""
+    _, found = find(spec, kind)
+    if not callable(found):
+        raise SpecError(f"{spec} is of type {type(found).__name__}; name a function or a class that makes a {kind}")
+    return found
+
+
+def code_digest(specs: Iterable[str], kind: str) -> str:
+    """One hash of the code behind these ``python:module:name``; empty where there is none."""
+    codes = []
+    for spec in sorted(set(specs)):
+        module, found = find(spec, kind)
+        codes.append([spec, code(spec, found, sources(spec, module, found))])
+    return json_digest([FORMAT, codes]) if codes else ""
+
+
+def imported_code(spec: str) -> str:
+    """Name the code and files that a user's part depends on and that its digest leaves out."""
+    return f"{spec}: code that its module imports and files that it reads"
+
+
+def code(spec: str, thing: Any, hashes: tuple[str, ...]) -> list[str]:
+    """What stands for the code of a thing: its own fingerprint, or the hashes of its files."""
+    own = getattr(thing, "fingerprint", None)
+    if own is not None and not (isinstance(own, str) and own):
+        raise InputError(f"{spec}: its fingerprint must be text, not {own!r}")
+    if own is None and not hashes:
+        raise InputError(f"{spec} has no source file; give it a fingerprint attribute")
+    return list(hashes) if own is None else [own]
+
+
+def sources(spec: str, module: ModuleType, *things: Any) -> tuple[str, ...]:
+    """Hashes of the files that these things are named and defined in; none if one of them has no file."""
+    homes = (sys.modules.get(getattr(thing, "__module__", None) or module.__name__, module) for thing in things)
+    hashes = []
+    for own in dict.fromkeys((module, *homes)):
+        try:
+            now = hashlib.sha256(Path(str(own.__file__)).read_bytes()).hexdigest()
+        except (AttributeError, OSError):
+            return ()
+        loaded, before = _imported_sources.get(own, (None, now))
+        if loaded is own.__spec__ and before != now:  # a module that is reloaded has a new one
+            raise InputError(f"{spec}: {own.__file__} has changed since it was imported; restart to use what it is now")
+        _imported_sources[own] = own.__spec__, now
+        hashes.append(now)
+    return tuple(hashes)
+
+
+@contextmanager
+def current_folder_first() -> Iterator[None]:
+    """Import from the current folder first, as ``python -m`` does; what a module itself adds to the path stays."""
+    folder = str(Path.cwd())
+    sys.path.insert(0, folder)
+    importlib.invalidate_caches()  # the file may have been written a moment ago
+    try:
+        yield
+    finally:
+        if folder in sys.path:
+            sys.path.remove(folder)
+
+
+def failed(spec: str, error: Exception) -> RunError:
+    """The error to raise where a user's code has failed."""
+    return RunError(f"{spec} failed with {in_one_line(error)}")
+
+
+def in_one_line(error: Exception) -> str:
+    """An error's type and the first line of its message."""
+    return ": ".join([type(error).__name__, *str(error).strip().splitlines()[:1]])

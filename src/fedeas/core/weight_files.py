@@ -20,10 +20,10 @@ from pathlib import Path
 from typing import Any, BinaryIO, Literal, NoReturn
 
 from fedeas.core.digests import json_digest
-from fedeas.core.errors import InputError
+from fedeas.core.errors import InputError, reason_of
 from fedeas.core.files import PathLike, cache_folder, make_folder, temporary, written_whole
 from fedeas.core.log import log
-from fedeas.core.records import DIGEST, KIND, reason_of, unreadable
+from fedeas.core.records import DIGEST, KIND, checked_file, unreadable
 
 Framework = Literal["torch", "numpy"]
 
@@ -49,8 +49,6 @@ MADE_BY = {PRETRAINED: "fedeas pretrain {}", IMAGENET_STEM: "fedeas pretrain {} 
 CHOICES = f"a {SUFFIX} file, '{TORCHVISION}' or 'cifar100{PRETRAINED}'"
 HUB = "hub:"
 FORM = f"{HUB}OWNER/REPOSITORY/FILE{SUFFIX}"
-
-_unchecked: set[Path] = set()  # files without a digest that have been logged
 
 
 def write_tensors(
@@ -88,19 +86,18 @@ def read_tensors(
 ) -> tuple[dict[str, str], dict[str, Any]]:
     """Read metadata and tensors of a file.
 
-    A file that does not match its digest is refused; one without a digest is accepted, and that is logged once.
+    A file that does not match its digest is refused; one without a digest is accepted, and that is logged.
     """
     from safetensors import SafetensorError, safe_open
 
     with _opened(path, SafetensorError) as plain:
         about = _metadata(plain)
-        digest, place = about.pop(DIGEST, None), Path(path).resolve()
+        digest = about.pop(DIGEST, None)
         if digest is None and any(text.startswith(KIND) for text in about.values()):
             raise ValueError("the name of its digest is damaged")
         if digest is not None and digest != _content_digest(plain):
             raise ValueError("its content does not match its digest: it is damaged")
-        if digest is None and place not in _unchecked:
-            _unchecked.add(place)
+        if digest is None:
             log.info("%s: has no digest, so damage to it would not be noticed", path)
         with safe_open(path, framework=framework, device=device) as file:
             return about, {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a mapping
@@ -109,7 +106,7 @@ def read_tensors(
 @contextmanager
 def _opened(path: PathLike, *errors: type[Exception]) -> Iterator[BufferedReader]:
     """Open a file of tensors; what a damaged header raises becomes one line with the path."""
-    own = OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError
+    own = OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError
     damages: tuple[type[Exception], ...] = (*own, *errors)
     try:
         with Path(path).open("rb") as file:
@@ -130,7 +127,11 @@ def read_header(file: BinaryIO) -> tuple[dict[str, Any], int]:
     header = json.loads(file.read(length))
     if not isinstance(header, dict):
         raise ValueError("its header is no object")
-    return header, 8 + length
+    start = 8 + length
+    needed = start + max((entry["data_offsets"][1] for name, entry in header.items() if name != METADATA), default=0)
+    if end != needed:
+        raise ValueError(f"it has {end:,} bytes, {needed:,} by its header")
+    return header, start
 
 
 def digest_of_tensors(file: BinaryIO) -> str:
@@ -143,10 +144,7 @@ def digest_of_tensors(file: BinaryIO) -> str:
         digest.update(json.dumps([name, entry["dtype"], entry["shape"]]).encode())
         file.seek(start + first)
         for left in range(last - first, 0, -BLOCK):
-            block = file.read(min(BLOCK, left))
-            if len(block) < min(BLOCK, left):
-                raise ValueError("its end is missing")
-            digest.update(block)
+            digest.update(file.read(min(BLOCK, left)))
     return digest.hexdigest()
 
 
@@ -187,10 +185,8 @@ def folder_digest(folder: PathLike) -> str:
 
 
 def _digest_of_file(path: Path, of_tensors: bool) -> str:
-    try:
-        about = path.stat()
-    except OSError as error:
-        raise unreadable(path, error) from None
+    checked_file(path)
+    about = path.stat()
     return _digest_of_state(path.resolve(), about.st_mtime_ns, about.st_size, of_tensors)
 
 
@@ -219,14 +215,14 @@ def name_of_dataset(dataset: str) -> str:
 def search_folders() -> list[Path]:
     """The folders that are searched, in order: package, ``$FEDEAS_WEIGHTS``, checkout, cache and current folder."""
     found: dict[Path, Path] = {}
-    for folder in (PACKAGED, *_chosen_folders(), *_checkout_folders(), fetched_folder(), CURRENT):
+    for folder in (PACKAGED, *_own_folders(), fetched_folder(), CURRENT):
         found.setdefault(folder.resolve(), folder)
     return list(found.values())
 
 
 def folder_for_new() -> Path:
     """The folder for new weights: the first folder that is searched after the package's."""
-    return [*_chosen_folders(), *_checkout_folders(), CURRENT][0]
+    return [*_own_folders(), CURRENT][0]
 
 
 def fetched_folder() -> Path:
@@ -234,13 +230,10 @@ def fetched_folder() -> Path:
     return cache_folder() / "weights"
 
 
-def _chosen_folders() -> list[Path]:
-    return [Path(folder).expanduser() for folder in os.environ.get(FOLDERS, "").split(os.pathsep) if folder]
-
-
-def _checkout_folders() -> list[Path]:
+def _own_folders() -> list[Path]:
     root = checkout_of(Path(__file__).parents[1])
-    return [] if root is None else [root / "weights"]
+    chosen = [Path(folder).expanduser() for folder in os.environ.get(FOLDERS, "").split(os.pathsep) if folder]
+    return chosen if root is None else [*chosen, root / "weights"]
 
 
 @cache
@@ -299,22 +292,15 @@ def _refuse(name: str, remedy: str) -> NoReturn:
 def get_weights(source: str, name: str | None = None) -> Path:
     """Put weights into the cache folder, under this name or the file's own, and return their file.
 
-    `source` is a file or ``hub:OWNER/REPOSITORY/FILE.safetensors``. If it is a name, nothing is copied.
+    `source` is a file or ``hub:OWNER/REPOSITORY/FILE.safetensors``.
     """
-    if is_name(source):
-        if found := all_files().get(source):
-            return found
-        raise InputError(
-            f"{source!r}: weights of this name are not here, and they have no address on the Hub; copy "
-            f"{source}{SUFFIX} to {fetched_folder()}, or give {FORM}"
-        )
+    address = re.fullmatch(rf"{HUB}([^/]+/[^/]+)/(.*{re.escape(SUFFIX)})", source)
+    if address is None and (source.startswith(HUB) or not source.endswith(SUFFIX)):
+        raise InputError(f"{source}: give a {SUFFIX} file or {FORM}")
     path = Path(source)
     usual = path.parent.name if path.name == GENERATOR else path.stem  # a training's result is called as its folder
     target = fetched_folder() / f"{name or usual}{SUFFIX}"
-    if source.startswith(HUB):
-        address = re.fullmatch(rf"{HUB}([^/]+/[^/]+)/(.*{re.escape(SUFFIX)})", source)
-        if address is None:
-            raise InputError(f"{source}: not of the form {FORM}")
+    if address is not None:
         from huggingface_hub import hf_hub_download
 
         with explained(f"{address[1]}: {address[2]}", f"download it elsewhere and copy it to {target}"):

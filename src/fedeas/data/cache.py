@@ -26,10 +26,10 @@ from numpy.lib.format import open_memmap
 
 from fedeas.core.arrays import ByteArray, IntArray, cores, frozen
 from fedeas.core.digests import json_digest
-from fedeas.core.errors import InputError, extra_for
+from fedeas.core.errors import InputError, extra_for, reason_of
 from fedeas.core.files import cache_folder, remove_leftovers, temporary
-from fedeas.core.records import read_record, reason_of, write_record
-from fedeas.data.dataset import Dataset, count_repeated, notes_on_repeated
+from fedeas.core.records import read_record, write_record
+from fedeas.data.dataset import Dataset, check_parts, count_repeated, notes_on_repeated
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -65,22 +65,18 @@ class Encoded(NamedTuple):
     classes: tuple[str, ...]
 
 
-def fingerprint(identity: str, base: Path, files: Sequence[Path]) -> str:
-    """A hash of what the file system says of the files below `base`; hashing their content would take too long.
+def load_decoded(
+    name: str, identity: str, base: Path, files: Sequence[Path], read: Callable[[], Encoded], one_part: bool = False
+) -> Dataset:
+    """The dataset from the cache or, if it is not there, decoded from what `read` returns of these files below `base`.
 
-    Files can be exchanged or edited while names, sizes and times of modification stay the same. Exchanged files have
-    other inodes under their names, and an edit always changes the time of the last change (ctime).
+    The cache knows files by what the file system says of them; hashing their content would take too long. Files can be
+    exchanged or edited while names, sizes and times of modification stay the same. Exchanged files have other inodes
+    under their names, and an edit always changes the time of the last change (ctime).
     """
     stats = [(path.relative_to(base).as_posix(), path.stat()) for path in files]
-    content = [[name, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns, stat.st_ino] for name, stat in stats]
-    return json_digest([DECODER_VERSION, identity, content], sort_keys=True)
-
-
-def load_decoded(name: str, source: str, read: Callable[[], Encoded]) -> Dataset:
-    """The dataset from the cache or, if it is not there, decoded from what `read` returns.
-
-    `source` is the `fingerprint` of the dataset's files.
-    """
+    about = [[place, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns, stat.st_ino] for place, stat in stats]
+    source = json_digest([DECODER_VERSION, identity + " one part" * one_part, about], sort_keys=True)
     root = cache_folder()
     folder = root / f"{re.sub(r'[^a-zA-Z0-9]+', '-', name)[-40:].strip('-')}-{source[:16]}"
     for _ in range(ATTEMPTS):  # another process may just be replacing the folder
@@ -88,6 +84,7 @@ def load_decoded(name: str, source: str, read: Callable[[], Encoded]) -> Dataset
         if found is not None:
             return found
         encoded = read()
+        check_parts(base, encoded.labels, None if one_part else encoded.test_labels, encoded.classes)
         try:
             _build(folder, source, encoded)
         except OSError as error:

@@ -4,15 +4,24 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import groupby
 from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fedeas.core.arrays import BLOCK_CELLS, ByteArray, IntArray, digest_of_arrays, for_row_blocks, frozen_integers
+from fedeas.core.arrays import (
+    BLOCK_CELLS,
+    BoolArray,
+    ByteArray,
+    IntArray,
+    digest_of_arrays,
+    for_row_blocks,
+    frozen_integers,
+)
 from fedeas.core.errors import InputError
 from fedeas.core.provenance import DatasetParts
 
@@ -145,17 +154,13 @@ def checked_classes(place: str, names: Iterable[object]) -> tuple[str, ...]:
     return classes
 
 
-def check_any(place: object, labels: IntArray) -> None:
-    """Check that a part that is read alone holds images."""
-    if not len(labels):
-        raise InputError(f"{place}: holds no images; add some")
-
-
-def check_parts(place: str, labels: IntArray, test_labels: IntArray, classes: tuple[str, ...]) -> None:
-    """Check that both parts hold images, and that the training part holds some of every class."""
+def check_parts(place: object, labels: IntArray, test_labels: IntArray | None, classes: tuple[str, ...]) -> None:
+    """Check that both parts hold images, and that the training part holds some of every class; None if it is alone."""
     for part, numbers in (("training", labels), ("test", test_labels)):
-        if not numbers.size:
+        if numbers is not None and not numbers.size:
             raise InputError(f"{place}: the {part} part is empty; add images to it")
+    if test_labels is None:
+        return
     missing = np.flatnonzero(np.bincount(labels, minlength=len(classes)) == 0)
     if missing.size:
         name = classes[missing[0]]
@@ -191,3 +196,27 @@ def share_of(count: int) -> int:
     [0, 0, 1, 2]
     """
     return round(TEST_SHARE * count)
+
+
+def set_aside(place: object, groups: Sequence[object], hashes: Sequence[str]) -> BoolArray:
+    """Which images are for testing: the first ones of each group by their hashes, so they are always the same.
+
+    Equal images stay together. If no set of equal images is small enough for the share of a group, the smallest one is
+    taken; a single set is divided.
+    """
+    members: dict[object, list[int]] = {}
+    for row in sorted(range(len(hashes)), key=hashes.__getitem__):
+        members.setdefault(groups[row], []).append(row)
+    is_test = np.zeros(len(hashes), bool)
+    for rows in members.values():
+        equal = [[*same] for _, same in groupby(rows, hashes.__getitem__)]
+        wanted, chosen = share_of(len(rows)), list[int]()
+        for same in equal:
+            if len(chosen) + len(same) <= wanted:
+                chosen += same
+        if wanted and not chosen:
+            chosen = min(equal, key=len) if len(equal) > 1 else rows[:wanted]
+        is_test[chosen] = True
+    if not is_test.any():
+        raise InputError(f"{place}: too few images to set a test part aside; add images for testing")
+    return is_test

@@ -14,14 +14,15 @@ import json
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import compress
 from pathlib import Path
 
 from fedeas.core.arrays import IntArray, frozen_integers
 from fedeas.core.errors import InputError
 from fedeas.core.foreign_text import in_one_form
 from fedeas.core.records import checked_file, read_bytes
-from fedeas.data.cache import Encoded, fingerprint, load_decoded
-from fedeas.data.dataset import PART_NAMES, Dataset, Part, check_parts, share_of
+from fedeas.data.cache import Encoded, load_decoded
+from fedeas.data.dataset import PART_NAMES, Dataset, Part, set_aside
 
 IMAGE_SUFFIXES = {".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".pgm", ".ppm"}
 UNREAD_SUFFIXES = {".avif", ".dcm", ".dng", ".heic", ".heif", ".j2k", ".jfif", ".jp2", ".jxl", ".tga"}
@@ -56,42 +57,34 @@ class FolderSource:
 
     def whole(self) -> Dataset:
         """Both parts; without a test part, a share of each class is for testing."""
-        base, (images, unread) = self.base, _below(self.base)
-        test_name = self._folder_of("test")
+        base, found, test_name = self.base, _below(self.base), self._folder_of("test")
         if test_name is not None and not self.has_training_part():
             raise InputError(f"{base}: holds {test_name} and no folder train; {TREES}")
-        tree = _Tree(base, self._folder_of("train"), images).with_images()
-        clients = tree.clients()
+        tree, notes = _Tree(base, self._folder_of("train"), found), list[str]()
+        classes, clients = tree.classes, tree.clients()
         if test_name is None:
-            train, test = _set_aside(base, tree.files)
+            hashes = [hashlib.sha256(path.name.encode()).hexdigest() for path in tree.files]
+            is_test = set_aside(base, [path.parent for path in tree.files], hashes)
+            train, test = (tuple(compress(tree.files, part)) for part in (~is_test, is_test))
             whose = "class" if clients is None else "client's images of each class"
             share = f"{len(test):,} of {len(tree.files):,} images, a fifth of each {whose}"
-            notes = [f"no test part: {share}, are for testing"]
+            notes.append(f"no test part: {share}, are for testing")
         else:
-            train, tested, notes = tree.files, _Tree(base, test_name, images), []
-            test = tested.files
-            if unknown := sorted({*tested.classes} - {*tree.classes}):
+            tested = _Tree(base, test_name, found)
+            train, test = tree.files, tested.files
+            if unknown := sorted({*tested.classes} - {*classes}):
                 where = f"{tested.folder}: class {unknown[0]!r}"
                 raise InputError(f"{where} is not in train; add it there or remove it here")
-
-        def read() -> Encoded:
-            labels, test_labels = (_places(map(_class_of, part), tree.classes) for part in (train, test))
-            check_parts(str(base), labels, test_labels, tree.classes)
-            return Encoded(ImageFiles(train), labels, ImageFiles(test), test_labels, tree.classes)
-
         # The folder's path belongs to its identity, since files of two folders can agree in names, sizes and times.
         # Its classes do, too, since a class without images has no file; so does which images are for testing.
         names, test_names = (tuple(path.relative_to(base).as_posix() for path in part) for part in (train, test))
-        identity = json.dumps([str(base.resolve()), tree.classes, *([test_names] if test_name is None else [])])
-        data = load_decoded(self.name, fingerprint(identity, base, [*train, *test]), read)
-        outside = sorted({*images} - {*train, *test})
-        for found, why in (
-            (unread, "convert them to PNG"),
-            (outside, "they are outside of the parts for training and testing"),
-        ):
-            if found:
-                example = found[0].relative_to(base).as_posix()
-                notes.append(f"{base}: {len(found):,} images such as {example} are not used; {why}")
+        identity = json.dumps([str(base.resolve()), classes, *([test_names] if test_name is None else [])])
+        files = [*train, *test]
+        data = load_decoded(self.name, identity, base, files, lambda: _encoded(classes, train, test))
+        if unused := sorted({*found} - {*files}):
+            example = unused[0].relative_to(base).as_posix()
+            remedy = "convert them to PNG, or move them into the parts for training and testing"
+            notes.append(f"{base}: {len(unused):,} images such as {example} are not used; {remedy}")
         owners = None if clients is None else _places(map(_client_of, train), clients)
         return replace(
             data, clients=clients, owners=owners, sample_names=names, test_names=test_names, notes=(*notes, *data.notes)
@@ -99,17 +92,16 @@ class FolderSource:
 
     def part(self, part: Part) -> Dataset:
         """One part alone, in the place of the training part; a folder without parts is one part."""
-        base = self.base
-        images, _ = _below(base)
+        base, images = self.base, _below(self.base)
         found, other = self._folder_of(part), self._folder_of("train") or self._folder_of("test")
         if found is None and other is not None:
             remedy = f"add it, or put the class folders into {base}"
             raise InputError(f"{base}: holds {other} and no folder {part}; {remedy}")
-        tree = _Tree(base, found, images).with_images()
-        labels, nothing = (_places(map(_class_of, files), tree.classes) for files in (tree.files, ()))
-        encoded = Encoded(ImageFiles(tree.files), labels, ImageFiles(()), nothing, tree.classes)
+        tree = _Tree(base, found, images)
         identity = json.dumps([str(base.resolve()), tree.classes, "one part"])
-        return load_decoded(self.name, fingerprint(identity, base, tree.files), lambda: encoded)
+        return load_decoded(
+            self.name, identity, base, tree.files, lambda: _encoded(tree.classes, tree.files, ()), one_part=True
+        )
 
     def has_training_part(self) -> bool:
         """Whether there is a folder of training images."""
@@ -121,13 +113,13 @@ class FolderSource:
 
 
 class _Tree:
-    """The images of the folder `base`, or of a part in it: by class, or by client and class."""
+    """The images of the folder `base`, or of a part in it: by class, or by client and class; refused without images."""
 
-    def __init__(self, base: Path, part: str | None, images: Sequence[Path]) -> None:
+    def __init__(self, base: Path, part: str | None, found: Sequence[Path]) -> None:
         self.folder = base / (part or "")
         by_depth: dict[int, list[Path]] = {}
-        for path in images:
-            if path.is_relative_to(self.folder):
+        for path in found:
+            if path.is_relative_to(self.folder) and path.suffix.lower() in IMAGE_SUFFIXES:
                 by_depth.setdefault(len(path.relative_to(self.folder).parts) - 1, []).append(path)
         if len(by_depth) > 1:
             one, other = (by_depth[depth] for depth in sorted(by_depth)[:2])
@@ -136,12 +128,8 @@ class _Tree:
         self.depth = 2 if 2 in by_depth else 1
         self.files = tuple(by_depth.get(self.depth, ()))
         self.classes = tuple(sorted({name_of(path) for path in self._folders(self.depth)}))
-
-    def with_images(self) -> _Tree:
-        """Itself; refused without images."""
         if not self.files:
             raise InputError(f"{self.folder}: no images in class folders; {TREES}")
-        return self
 
     def clients(self) -> tuple[str, ...] | None:
         """The client folders, each of which must have images; None if there are none."""
@@ -154,23 +142,13 @@ class _Tree:
         return tuple(sorted(found))
 
     def _folders(self, depth: int) -> list[Path]:
-        """The folders so deep below; two in one place must not differ only in the Unicode form of their names."""
-        found = sorted(path for path in self.folder.glob("/".join(["[!.]*"] * depth)) if path.is_dir())
-        first: dict[Path, Path] = {}
-        for path in found:
-            if first.setdefault(path.with_name(name_of(path)), path) != path:
-                remedy = "move their images into one"
-                raise InputError(f"{path}: two folders have this name, in two forms of Unicode; {remedy}")
-        return found
+        """The folders so deep below."""
+        return sorted(path for path in self.folder.glob("/".join(["[!.]*"] * depth)) if path.is_dir())
 
 
 def name_of(folder: Path) -> str:
     """The name of a class or client, which is the name of its folder."""
     return in_one_form(folder.name)
-
-
-def _class_of(image: Path) -> str:
-    return name_of(image.parent)
 
 
 def _client_of(image: Path) -> str:
@@ -182,36 +160,23 @@ def _places(names: Iterable[str], among: Sequence[str]) -> IntArray:
     return frozen_integers([number[name] for name in names])
 
 
-def _below(base: Path) -> tuple[list[Path], list[Path]]:
-    """The images below a folder, and those of formats that are not read; hidden files and folders are left out."""
+def _encoded(classes: tuple[str, ...], train: tuple[Path, ...], test: tuple[Path, ...]) -> Encoded:
+    labels, test_labels = (_places((name_of(image.parent) for image in part), classes) for part in (train, test))
+    return Encoded(ImageFiles(train), labels, ImageFiles(test), test_labels, classes)
+
+
+def _below(base: Path) -> list[Path]:
+    """The images below a folder, also of formats that are not read; hidden files and folders are left out."""
     if not base.is_dir():
         where = "" if base.is_absolute() else f" in {Path.cwd()}; paths start where the command is run"
         raise InputError(f"{base}: no such folder{where}")
-    images: list[Path] = []
-    unread: list[Path] = []
+    found: list[Path] = []
     for place, folders, files in os.walk(base, followlinks=True):
         folder = Path(place)
         folders[:] = [name for name in folders if not name.startswith(".")]
-        for name in (*folders, *files):  # a folder named like an image, too: reading it says what is wrong
-            suffix = Path(name).suffix.lower()
-            if suffix in IMAGE_SUFFIXES and not name.startswith("."):
-                images.append(folder / name)
-            elif suffix in UNREAD_SUFFIXES and not name.startswith("."):
-                unread.append(folder / name)
+        shown = (name for name in (*folders, *files) if not name.startswith("."))
+        # A folder named like an image, too: reading it says what is wrong.
+        found += [folder / name for name in shown if Path(name).suffix.lower() in IMAGE_SUFFIXES | UNREAD_SUFFIXES]
         if len(folder.relative_to(base).parts) == DEEPEST:
             folders.clear()
-    return sorted(images), sorted(unread)
-
-
-def _set_aside(base: Path, files: Sequence[Path]) -> tuple[tuple[Path, ...], tuple[Path, ...]]:
-    """Training and test images: the share of each folder, chosen by hashes of the names, so it is always the same."""
-    folders: dict[Path, list[Path]] = {}
-    for path in files:
-        folders.setdefault(path.parent, []).append(path)
-    test: set[Path] = set()
-    for members in folders.values():
-        members.sort(key=lambda path: hashlib.sha256(path.name.encode()).digest())
-        test.update(members[: share_of(len(members))])
-    if files and not test:
-        raise InputError(f"{base}: too few images to set a test part aside; add a folder test")
-    return tuple(path for path in files if path not in test), tuple(path for path in files if path in test)
+    return sorted(found)

@@ -7,7 +7,6 @@ from typing import NamedTuple
 import numpy as np
 
 from fedeas.core.arrays import IntArray
-from fedeas.core.errors import InputError
 
 
 class KnownDataset(NamedTuple):
@@ -39,14 +38,3 @@ KNOWN = {
     "fashion-mnist": KnownDataset((6000,) * 10, (1000,) * 10, _FASHION, (1, 28, 28)),
     "digits": KnownDataset(_DIGITS, _DIGITS_TEST, _numbers(10), (1, 8, 8)),
 }
-
-
-def known_dataset(name: str) -> KnownDataset:
-    """The dataset of this name.
-
-    >>> known_dataset("cifar10").labels(merged=True).size
-    60000
-    """
-    if name not in KNOWN:
-        raise InputError(f"unknown dataset {name!r}; known are {', '.join(KNOWN)}")
-    return KNOWN[name]

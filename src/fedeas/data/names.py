@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 
 from fedeas.core.errors import InputError
-from fedeas.core.own_code import PREFIX, installed
-from fedeas.core.spec import own_code_named, read_call
+from fedeas.core.spec import PREFIX, installed, own_code_named, read_call
 
 HUB_REPOSITORIES = {
     "cifar10": "uoft-cs/cifar10",

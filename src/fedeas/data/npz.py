@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.lib.npyio import NpzFile
 from numpy.typing import NDArray
 
 from fedeas.core.arrays import ByteArray, IntArray, frozen
 from fedeas.core.errors import InputError
-from fedeas.core.foreign_text import printable
-from fedeas.core.records import DAMAGED_ARRAYS, checked_archive, plain_array
+from fedeas.core.records import array_names, checked_archive, read_arrays
 from fedeas.data.dataset import (
     Dataset,
     Normalisation,
     Part,
-    check_any,
     check_parts,
     checked_classes,
     checked_labels,
@@ -29,7 +23,7 @@ from fedeas.data.dataset import (
     notes_on_repeated,
     numbers_upto,
     pixel_hash,
-    share_of,
+    set_aside,
 )
 
 Arrays = dict[str, NDArray[Any]]
@@ -38,6 +32,7 @@ Samples = tuple[ByteArray, IntArray]
 
 NPZ_NAMES = (("images", "x_train"), ("labels", "y_train"), ("test_images", "x_test"), ("test_labels", "y_test"))
 """The names of the arrays: images and labels of the training part, then of the test part."""
+REMEDY = "write plain arrays with numpy.savez"
 
 
 @dataclass(frozen=True)
@@ -54,7 +49,7 @@ class NpzSource:
             return dataset_of_arrays(self.name, path, *self._arrays(NPZ_NAMES))
         arrays, classes = self._arrays(NPZ_NAMES[:2])
         images, labels = _checked_part(path, arrays, "train", classes)
-        is_test = _set_aside(path, arrays["images"], labels)
+        is_test = set_aside(path, labels.tolist(), [*map(pixel_hash, arrays["images"])])
         note = f"no test part: {is_test.sum():,} of {len(labels):,} images are for testing"
         rows, test_rows = (tuple(map(str, np.flatnonzero(part).tolist())) for part in (~is_test, is_test))
         train, test = ((frozen(images[part]), frozen(labels[part])) for part in (~is_test, is_test))
@@ -66,8 +61,9 @@ class NpzSource:
         path = str(self.path)
         arrays, classes = self._arrays(NPZ_NAMES[:2] if part == "train" else NPZ_NAMES[2:])
         images, labels = _checked_part(path, arrays, part, classes)
-        check_any(path, labels)
-        found = Dataset(self.name, images, labels, images[:0], labels[:0], classes or numbers_upto(labels))
+        known = classes or numbers_upto(labels)
+        check_parts(path, labels, None, known)
+        found = Dataset(self.name, images, labels, images[:0], labels[:0], known)
         given = self._normalisation(found.shape[0]) if part == "test" else None
         return replace(found, normalisation=given, has_class_names=bool(classes))
 
@@ -76,15 +72,16 @@ class NpzSource:
         return self._holds(NPZ_NAMES[:1])
 
     def _holds(self, names: ArrayNames) -> bool:
-        with _opened(self.path) as file:
-            return any(key in file for keys in names for key in keys)
+        checked_archive(self.path)
+        given = array_names(self.path, REMEDY)
+        return any(key in given for keys in names for key in keys)
 
     def _normalisation(self, channels: int) -> Normalisation | None:
         """Mean and deviation in the file, if it has both."""
-        with _opened(self.path) as file:
-            if "mean" not in file or "std" not in file:
-                return None
-            mean, std = (tuple(plain_array(file, key).astype(float).ravel().tolist()) for key in ("mean", "std"))
+        given = read_arrays(self.path, (), REMEDY, ("mean", "std"))
+        if any(each is None for each in given):
+            return None
+        mean, std = (tuple(each.astype(float).ravel().tolist()) for each in given)
         if not len(mean) == len(std) == channels or not np.isfinite([*mean, *std]).all() or min(std) <= 0:
             wanted = f"{channels} finite numbers each, for pixels from 0 to 1"
             raise InputError(f"{self.path}: mean and std must be {wanted}")
@@ -92,33 +89,18 @@ class NpzSource:
 
     def _arrays(self, names: ArrayNames) -> tuple[Arrays, tuple[str, ...] | None]:
         """The arrays, each under one of its names, and the names of the classes if there are any."""
-        path, arrays = self.path, {}
-        with _opened(path) as file:
-            for keys in names:
-                found = [key for key in keys if key in file]
-                if not found:
-                    wanted = ", ".join(map(" or ".join, names))
-                    raise InputError(f"{path}: an array is missing; there must be {wanted}")
-                if len(found) > 1:
-                    two = f"{' and '.join(found)}, which are two names of one array"
-                    raise InputError(f"{path}: holds {two}; remove one of them")
-                arrays[keys[0]] = plain_array(file, found[0])
-            classes = checked_classes(str(path), plain_array(file, "classes")) if "classes" in file else None
-        return arrays, classes
-
-
-@contextmanager
-def _opened(path: Path) -> Iterator[NpzFile]:
-    """The arrays of an ``.npz`` file, read when they are asked for; one that is no such file is an `InputError`."""
-    checked_archive(path)
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            yield file
-    except InputError:
-        raise
-    except DAMAGED_ARRAYS as error:
-        reason = printable(error)[:200]
-        raise InputError(f"{path}: not an .npz file of plain arrays ({reason}); write it with numpy.savez") from None
+        path, chosen = self.path, list[str]()
+        checked_archive(path)
+        given = array_names(path, REMEDY)
+        for keys in names:
+            found = [key for key in keys if key in given]
+            if len(found) != 1:
+                holds = " and ".join(found) or "none"
+                raise InputError(f"{path}: there must be one array {' or '.join(keys)}, but there is {holds}")
+            chosen += found
+        *arrays, classes = read_arrays(path, tuple(chosen), REMEDY, ("classes",))
+        known = None if classes is None else checked_classes(str(path), classes)
+        return dict(zip((keys[0] for keys in names), arrays, strict=True)), known
 
 
 def dataset_of_arrays(name: str, place: str, arrays: Arrays, classes: tuple[str, ...] | None) -> Dataset:
@@ -142,14 +124,13 @@ def _dataset(name: str, place: str, train: Samples, test: Samples, classes: tupl
 def _checked_part(place: str, arrays: Arrays, part: Part, classes: tuple[str, ...] | None) -> Samples:
     """Images as (N, C, H, W), and as many labels."""
     (pictures, *_), (numbers, *_) = NPZ_NAMES[:2] if part == "train" else NPZ_NAMES[2:]
-    images, where = arrays[pictures], f"{place}: {pictures} are"
-    if images.dtype != np.uint8:
-        raise InputError(f"{where} {images.dtype}; they must be uint8, 0 to 255")
+    images = arrays[pictures]
     first, last = (images.ndim == 4 and images.shape[axis] in (1, 3) for axis in (1, -1))
+    if images.dtype != np.uint8 or (images.ndim != 3 and first == last):
+        forms = "(N, H, W), (N, H, W, C) or (N, C, H, W), C 1 or 3"
+        raise InputError(f"{place}: {pictures} are {images.dtype} {images.shape}; make them uint8 {forms}")
     if images.ndim == 3:
         images = images[:, None]
-    elif first == last:
-        raise InputError(f"{where} {images.shape}; make them (N, H, W), (N, H, W, C) or (N, C, H, W), C 1 or 3")
     elif last:
         images = np.ascontiguousarray(images.transpose(0, 3, 1, 2))
     labels = checked_labels(place, arrays[numbers], classes, numbers)
@@ -157,25 +138,3 @@ def _checked_part(place: str, arrays: Arrays, part: Part, classes: tuple[str, ..
         found = f"{len(images):,} images but {len(labels):,} labels in the {part.replace('train', 'training')} part"
         raise InputError(f"{place}: {found}; there must be one for each")
     return frozen(images), labels
-
-
-def _set_aside(place: str, images: NDArray[Any], labels: IntArray) -> NDArray[np.bool_]:
-    """Which images are for testing: the first ones of each class by hash, so they are always the same.
-
-    Equal images stay together. If no group of equal images is small enough for the share of a class, the smallest one
-    is taken; a single group is divided.
-    """
-    is_test, hashes = np.zeros(len(labels), bool), [*map(pixel_hash, images)]
-    for label in np.unique(labels):
-        members = sorted(np.flatnonzero(labels == label).tolist(), key=hashes.__getitem__)
-        groups = [[*group] for _, group in groupby(members, hashes.__getitem__)]
-        wanted, chosen = share_of(len(members)), list[int]()
-        for group in groups:
-            if len(chosen) + len(group) <= wanted:
-                chosen += group
-        if wanted and not chosen:
-            chosen = min(groups, key=len) if len(groups) > 1 else members[:wanted]
-        is_test[chosen] = True
-    if not is_test.any():
-        raise InputError(f"{place}: too few images to set a test part aside; add test_images and test_labels")
-    return is_test

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,13 +17,11 @@ import numpy as np
 from fedeas.core.arrays import IntArray
 from fedeas.core.errors import InputError
 from fedeas.core.records import checked_file, unreadable
-from fedeas.data.cache import Encoded, fingerprint, load_decoded
+from fedeas.data.cache import Encoded, load_decoded
 from fedeas.data.dataset import (
     PART_NAMES,
     Dataset,
     Part,
-    check_any,
-    check_parts,
     checked_classes,
     checked_labels,
     numbers_upto,
@@ -75,7 +74,7 @@ def _reading(path: Path) -> Iterator[None]:
     checked_file(path)
     try:
         yield
-    except (pa.ArrowException, OSError, ValueError, KeyError) as error:
+    except (pa.ArrowException, OSError, ValueError, KeyError, AttributeError) as error:
         raise unreadable(path, error, " as Parquet", "fetch it again") from None
 
 
@@ -88,75 +87,55 @@ class ParquetSource:
 
     def whole(self) -> Dataset:
         """Both parts."""
-        base = self.base
-        if not base.is_dir():
-            raise InputError(f"{base}: no such folder; give one that holds train-*.parquet and test-*.parquet")
-        found = sorted(base.rglob("*.parquet"))
-        train, test = (split_files(base, found, part) for part in PART_NAMES)
+        train, test = map(self._files, PART_NAMES)
         if not train or not test:
-            missing = "test" if train else "train"
-            announced = f"{missing}-00000-of-00001.parquet"
-            raise InputError(f"{base}: no {missing} split; there must be a file such as {announced}")
+            raise self._missing("test" if train else "train")
 
-        def read() -> Encoded:
-            encoded = read_parquet(train, test)
-            check_parts(str(base), encoded.labels, encoded.test_labels, encoded.classes)
-            return encoded
-
-        return load_decoded(self.name, fingerprint(self.name, base, [*train, *test]), read)
+        return load_decoded(self.name, self.name, self.base, [*train, *test], lambda: read_parquet(train, test))
 
     def part(self, part: Part) -> Dataset:
-        """One part alone, in the place of the training part."""
-        folder, files = self._files(part)
+        """One part alone, in the place of the training part: all files if no name of a file or folder tells parts."""
+        base, given = self.base, self._given
+        words = [word.lower() for path in given for word in path.relative_to(base).parts]
+        # Several files may also tell it in a way that is not read, such as training-0.parquet.
+        unread = len(given) > 1 and any(word.startswith(("train", "test", "val")) for word in words)
+        files = self._files(part)
+        if not files and (unread or not given or any(map(self._files, PART_NAMES))):
+            raise self._missing(part)
+        files = files or given
 
-        def read() -> Encoded:
-            encoded = read_parquet(files, [])
-            check_any(self.base, encoded.labels)
-            return encoded
-
-        data = load_decoded(self.name, fingerprint(f"{folder.resolve()} one part", folder, files), read)
+        data = load_decoded(self.name, str(base.resolve()), base, files, lambda: read_parquet(files, []), one_part=True)
         return replace(data, has_class_names=_Columns.of(files[0]).classes is not None)
 
     def has_training_part(self) -> bool:
         """Whether there are files of a training part."""
-        return bool(split_files(*self._all_files(), "train"))
+        return bool(self._files("train"))
 
-    def _files(self, part: Part) -> tuple[Path, list[Path]]:
-        """A folder and its Parquet files of one part; all of them if neither files nor folders are named for parts."""
-        folder, found = self._all_files()
-        if files := split_files(folder, found, part):
-            return folder, files
-        if len(found) == 1:
-            names_parts = any(split_files(folder, found, each) for each in PART_NAMES)
-        else:  # also in a way that is not read, such as training-0.parquet
-            words = (word for path in found for word in path.relative_to(folder).parts)
-            names_parts = any(word.lower().startswith(("train", "test", "val")) for word in words)
-        if names_parts or not found:
-            remedy = f"give them names such as {part}-0.parquet"
-            raise InputError(f"{self.base}: no Parquet files of a {part} part; {remedy}")
-        return folder, found
+    @cached_property
+    def _given(self) -> list[Path]:
+        if not self.base.exists():
+            raise InputError(f"{self.base}: no such file or folder")
+        return sorted(self.base.rglob("*.parquet")) if self.base.is_dir() else [self.base]
 
-    def _all_files(self) -> tuple[Path, list[Path]]:
-        """A folder and the Parquet files below it; for one file, its own folder."""
-        base = self.base
-        if not base.exists():
-            raise InputError(f"{base}: no such file or folder")
-        return (base, sorted(base.rglob("*.parquet"))) if base.is_dir() else (base.parent, [base])
+    def _files(self, part: Part) -> list[Path]:
+        """The files whose names begin with one of the part's; they must be complete and of one configuration."""
+        matching = ([path for path in self._given if re.match(rf"{name}[-.]", path.name)] for name in PART_NAMES[part])
+        files = next(filter(None, matching), [])
+        folders = sorted({path.relative_to(self.base).parent.as_posix() for path in files})
+        if len(folders) > 1:
+            where = ", ".join(folders)
+            raise InputError(f"{self.base}: {part} files in several folders ({where}); keep one (root, --data-root)")
+        for path in files:
+            announced = re.search(r"-of-(\d+)", path.name)
+            if announced and int(announced[1]) != len(files):
+                raise InputError(
+                    f"{path}: one of {int(announced[1])} files, but {len(files)} are there; fetch them again"
+                )
+        return files
 
-
-def split_files(base: Path, found: Sequence[Path], part: Part) -> list[Path]:
-    """The files whose names begin with one of the part's; they must be complete and of one configuration."""
-    matching = ([path for path in found if re.match(rf"{name}[-.]", path.name)] for name in PART_NAMES[part])
-    files = next(filter(None, matching), [])
-    folders = sorted({path.parent.relative_to(base).as_posix() for path in files})
-    if len(folders) > 1:
-        where = ", ".join(folders)
-        raise InputError(f"{base}: {part} files in several folders ({where}); keep one (root, --data-root)")
-    for path in files:
-        announced = re.search(r"-of-(\d+)", path.name)
-        if announced and int(announced[1]) != len(files):
-            raise InputError(f"{path}: one of {int(announced[1])} files, but {len(files)} are there; fetch them again")
-    return files
+    def _missing(self, part: Part) -> InputError:
+        announced = f"{part}-00000-of-00001.parquet"
+        return InputError(f"{self.base}: no {part} split; there must be a file such as {announced}")
 
 
 def read_parquet(train: list[Path], test: list[Path]) -> Encoded:
@@ -179,11 +158,8 @@ def _schema(path: Path) -> tuple[Any, Features]:
     with _reading(path):
         schema = pq.read_schema(path)
         metadata = json.loads((schema.metadata or {}).get(b"huggingface", b"{}"))
-    try:
         features = metadata.get("info", {}).get("features", {})
         return schema, {name: about for name, about in features.items() if isinstance(about, dict)}
-    except AttributeError:
-        raise InputError(f"{path}: the metadata under huggingface cannot be read; write the file again") from None
 
 
 def _class_names(features: Features, label: str, path: Path) -> tuple[str, ...] | None:
@@ -206,17 +182,14 @@ class _Columns(NamedTuple):
         schema, features = _schema(path)
         structs = [column for column in schema if pa.types.is_struct(column.type)]
         images = [column.name for column in structs if column.type.get_field_index("bytes") >= 0]
-        shown = ", ".join(schema.names)
-        if not images:
-            raise InputError(f"{path}: no column of images (structs of bytes and path) among {shown}")
         known = [name for name in IMAGE_COLUMNS if name in images]
-        if len(images) > 1 and not known:
-            raise InputError(f"{path}: several columns of images, {', '.join(images)}; call one of them image")
         announced = [name for name in schema.names if features.get(name, {}).get("_type") == "ClassLabel"]
         labels = [name for name in LABEL_COLUMNS if name in schema.names][:1] or announced
-        if len(labels) != 1:
-            raise InputError(f"{path}: no single column of labels among {shown}; call it label")
-        return _Columns((known or images)[0], labels[0], _class_names(features, labels[0], path))
+        pictures = known[:1] or images
+        if len(labels) != 1 or len(pictures) != 1:
+            needed = "a column of images (structs of bytes and path) and one of labels; call them image and label"
+            raise InputError(f"{path}: columns {', '.join(schema.names)}; there must be {needed}")
+        return _Columns(pictures[0], labels[0], _class_names(features, labels[0], path))
 
 
 def _read_split(files: list[Path], columns: _Columns) -> tuple[ParquetColumn, IntArray]:

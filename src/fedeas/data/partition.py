@@ -14,8 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from fedeas.core.arrays import IntArray, digest_of_arrays, frozen_integers
 from fedeas.core.errors import InputError
 from fedeas.core.files import PathLike
-from fedeas.core.records import checked_archive, damaged, read_arrays, read_optional_array, write_arrays
-from fedeas.data.known import known_dataset
+from fedeas.core.records import checked_archive, damaged, read_arrays, write_arrays
 from fedeas.planning.counts import LabelCounts
 
 Recipe = dict[str, Any]
@@ -82,19 +81,21 @@ class Partition:
         """Read a file of `save`."""
         remedy = "make it with `fedeas partition`"
         checked_archive(path)
-        labels, indices, sizes, test_indices, test_sizes, num_classes, recipe = read_arrays(path, SAVED, remedy)
-        names = read_optional_array(path, NAMES, remedy)
+        labels, indices, sizes, test_indices, test_sizes, num_classes, recipe, names = read_arrays(
+            path, SAVED, remedy, (NAMES,)
+        )
         try:
             table, classes = _whole(labels), int(num_classes)
-            is_within = not table.size or 0 <= table.min() <= table.max() < classes <= table.size + MOST_EMPTY
-            _check(is_within, "labels and number of classes do not go together")
             held, tested = _cut(indices, sizes, table.size), _cut(test_indices, test_sizes, table.size)
-            _check(len(tested) == len(held), "training and test parts are of different numbers of clients")
             clients = None if names is None else tuple(map(str, names))
-            is_named = clients is None or len(set(clients)) == len(clients) == len(held)
-            _check(is_named, "names of clients do not go together with their samples")
             made_by = json.loads(str(recipe))
-            _check(isinstance(made_by, dict), "the recipe is not a dictionary")
+            _check(
+                (not table.size or 0 <= table.min() <= table.max() < classes <= table.size + MOST_EMPTY)
+                and len(tested) == len(held)
+                and (clients is None or len(set(clients)) == len(clients) == len(held))
+                and isinstance(made_by, dict),
+                "labels, samples, names of clients and recipe do not go together",
+            )
             return Partition(held, tested, table, classes, made_by, clients)
         except (ValueError, TypeError, IndexError) as error:
             raise damaged(path, error, remedy) from None
@@ -170,7 +171,7 @@ def shards(labels: ArrayLike, clients: int, per_client: int, *, seed: int = 0) -
     return data.partition(owned, rng, {"scheme": "shards", "per_client": per_client, "seed": seed})
 
 
-def paper_replay(dataset: str | ArrayLike, clients: int, alpha: float, seed: int = PAPER_SEED) -> Partition:
+def paper_replay(labels: ArrayLike, clients: int, alpha: float, seed: int = PAPER_SEED) -> Partition:
     """The partition behind the paper's tables, sample for sample.
 
     Training and test parts are merged; each class is shuffled and cut by one Dirichlet draw; all classes are drawn
@@ -178,15 +179,13 @@ def paper_replay(dataset: str | ArrayLike, clients: int, alpha: float, seed: int
     come from one legacy NumPy stream, and the index arrays stay shuffled between draws.
 
     Args:
-        dataset: ``"cifar10"`` or ``"cifar100"``, or the labels of the merged dataset. The counts depend on class sizes
-            only; for the indices to point at images, give the labels.
+        labels: of the merged dataset. The counts depend on class sizes only.
         clients: K, 20 or 100 in the paper.
         alpha: 0.05, 0.1 or 0.3 in the paper.
         seed: seed of the legacy stream.
     """
     _check(alpha > 0 and np.isfinite(alpha), f"alpha must be above 0, not {alpha}")
     _check(0 <= seed < 2**32, f"the paper's stream takes seeds from 0 to {2**32 - 1}, not {seed}")
-    labels = known_dataset(dataset).labels(merged=True) if isinstance(dataset, str) else dataset
     data, stream = _Labelled(labels, clients), np.random.RandomState(seed)
     members, alphas = data.members, np.full(clients, alpha)
     ends = np.empty((len(members), clients), dtype=np.int64)  # where each client's part of a class ends
@@ -209,8 +208,7 @@ def paper_replay(dataset: str | ArrayLike, clients: int, alpha: float, seed: int
         cut = int(0.25 * part.size)
         test.append(part[:cut])
         train.append(part[cut:])
-    name = {"dataset": dataset} if isinstance(dataset, str) else {}
-    recipe = {"scheme": "paper", **name, "alpha": alpha, "seed": seed, "draws": draws}
+    recipe = {"scheme": "paper", "alpha": alpha, "seed": seed, "draws": draws}
     return data.assembled(train, test, recipe)
 
 

@@ -22,8 +22,7 @@ import numpy as np
 from fedeas.core.arrays import frozen, frozen_integers
 from fedeas.core.errors import FedEASError, InputError, extra_for
 from fedeas.core.files import PathLike
-from fedeas.core.own_code import PREFIX, failed, find_callable
-from fedeas.core.spec import read_call
+from fedeas.core.spec import PREFIX, failed, find_callable, read_call
 from fedeas.core.weight_files import explained
 from fedeas.data.dataset import MIDDLE, Dataset, checked_classes, numbers_upto, share_of
 from fedeas.data.folders import FolderSource
@@ -55,8 +54,7 @@ def load_dataset(name: str, root: PathLike | None = None) -> Dataset:
         package = find_spec("sklearn")
         if package is None or package.origin is None:
             raise ModuleNotFoundError(name="sklearn")
-    file = Path(package.origin).parent / DIGITS_FILE
-    return _digits(file if file.exists() else None)
+    return _digits(Path(package.origin).parent / DIGITS_FILE)  # importing scikit-learn would take seconds
 
 
 def load_own(name: str, root: PathLike | None = None) -> Dataset:
@@ -68,18 +66,16 @@ def load_own(name: str, root: PathLike | None = None) -> Dataset:
 def load_test_part(name: str, root: PathLike | None = None) -> Dataset:
     """Load a server's test set; of a training part that is there, too, only the normalisation is kept."""
     source = source_of(name, root)
-    if source is not None and not source.has_training_part():
-        found = source.part("test")
-        middle = (MIDDLE,) * found.shape[0]
-        return replace(
-            found, images=found.test_images, labels=found.test_labels, test_images=found.images,
-            test_labels=found.labels, normalisation=found.normalisation or (middle, middle),
-        )  # fmt: skip
-    data = load_dataset(name, root)
-    given = data.channel_mean, data.channel_std
+    alone = None if source is None or source.has_training_part() else source.part("test")
+    if alone is None:
+        data = load_dataset(name, root)
+        images, labels, normalisation = data.test_images, data.test_labels, (data.channel_mean, data.channel_std)
+    else:
+        data, middle = alone, (MIDDLE,) * alone.shape[0]
+        images, labels, normalisation = alone.images, alone.labels, alone.normalisation or (middle, middle)
     return replace(
-        data, images=data.images[:0], labels=data.labels[:0], clients=None, owners=None, sample_names=(), notes=(),
-        normalisation=given,
+        data, images=images[:0], labels=labels[:0], test_images=images, test_labels=labels, clients=None, owners=None,
+        sample_names=(), notes=(), normalisation=normalisation,
     )  # fmt: skip
 
 
@@ -88,24 +84,14 @@ def as_in_run(own: Dataset, classes: tuple[str, ...], shape: tuple[int, int, int
 
     Grey images are repeated in each channel of a run with colour images.
     """
-    labels, shown = own.labels, ", ".join(classes)
-    if own.has_class_names:
-        unknown = sorted(set(own.classes) - set(classes))
-        if unknown:
-            raise InputError(
-                f"{own.name}: class {', '.join(unknown)} is not one of the run's classes, which are {shown}; "
-                "rename or remove its images"
-            )
-        labels = frozen_integers(np.array([classes.index(name) for name in own.classes])[labels])
-    elif labels.max() >= len(classes):
-        numbers = f"numbered 0 to {len(classes) - 1}; they are {shown}"
-        raise InputError(f"{own.name}: label {labels.max()}: the run's classes are {numbers}")
-    channels, *size = own.shape
-    if size != [*shape[1:]]:
-        sizes = ["{1} x {0}".format(*each) for each in (size, shape[1:])]
-        raise InputError(f"{own.name}: images are {sizes[0]} pixels, the run's {sizes[1]}; resize them")
-    if channels > shape[0]:
-        raise InputError(f"{own.name}: images are in colour, the run's are grey; save them as grey images")
+    known = classes if own.has_class_names else tuple(map(str, range(len(classes))))
+    if unknown := sorted(set(own.classes) - set(known)):
+        theirs = f"the run's classes, which are {', '.join(classes)}"
+        raise InputError(f"{own.name}: class {', '.join(unknown)} is not one of {theirs}; rename or remove its images")
+    labels = frozen_integers(np.array([known.index(name) for name in own.classes])[own.labels])
+    if own.shape[1:] != shape[1:] or own.shape[0] > shape[0]:
+        shapes = f"{own.shape}, the run's {shape} (channels, height, width)"
+        raise InputError(f"{own.name}: images are {shapes}; resize or convert them")
     return replace(own, images=np.broadcast_to(own.images, (len(own.images), *shape)), labels=labels, classes=classes)
 
 
@@ -147,14 +133,9 @@ def source_of(name: str, root: PathLike | None) -> Source | None:
 
 
 @cache  # small, and every client of a federation on one machine loads it
-def _digits(file: Path | None) -> Dataset:
-    """scikit-learn's digits, if possible from its file; they have no official parts: each class is split by a seed."""
-    if file is not None:  # importing scikit-learn takes seconds
-        table = np.loadtxt(file, delimiter=",")
-    else:
-        from sklearn.datasets import load_digits  # type: ignore[import-untyped,import-not-found,unused-ignore]
-
-        table = np.column_stack(load_digits(return_X_y=True))
+def _digits(file: Path) -> Dataset:
+    """scikit-learn's digits from its file; they have no official parts: each class is split by a seed."""
+    table = np.loadtxt(file, delimiter=",")
     *values, labels = table.T
     images = np.rint(np.transpose(values) * 255 / 16).astype(np.uint8).reshape(-1, 1, 8, 8)
     rng, is_test = np.random.default_rng(DIGITS_SEED), np.zeros(len(labels), bool)

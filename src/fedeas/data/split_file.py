@@ -17,6 +17,7 @@ from fedeas.planning.columns import Column
 from fedeas.planning.tables import format_of, read_columns
 
 FORMATS = (".csv", ".parquet", ".npz")
+TESTING, UNKNOWN = -1, -2  # in place of the number of a training sample
 
 Notes = tuple[str, ...]
 """What a user should know of how a file was read."""
@@ -55,16 +56,13 @@ def _table(path: str, dataset: Dataset) -> tuple[Partition, Notes]:
     if len(clients) != 1 or len(samples) != 1:
         what = "client" if len(clients) != 1 else "sample"
         raise InputError(f"{path}: needs one column client and one column sample; rename the {what} column")
-    try:
-        rows = _rows(samples[0], dataset)
-    except InputError as error:
-        raise InputError(f"{path}: {error}") from None
+    rows = _rows(path, samples[0], dataset)
     names, owners = np.unique(np.array(clients[0]), return_inverse=True)
     places = np.array(rows)
     indices = tuple(places[(owners == number) & (places >= 0)] for number in range(names.size))
     recipe = {"scheme": "file", "file": path, "clients": names.size}
     split = _of_training_parts(indices, dataset, recipe, tuple(map(str, names.tolist())))
-    for_testing, all_samples = rows.count(-1), dataset.labels.size
+    for_testing, all_samples = rows.count(TESTING), dataset.labels.size
     unnamed = all_samples - (len(rows) - for_testing)
     notes = [f"{path}: {for_testing:,} rows name test images, which go to no client"] if for_testing else []
     if unnamed:
@@ -72,30 +70,27 @@ def _table(path: str, dataset: Dataset) -> tuple[Partition, Notes]:
     return split, tuple(notes)
 
 
-def _rows(samples: Sequence[Any], dataset: Dataset) -> list[int]:
-    """The training sample of each row, -1 for a test image."""
-    if not samples:
-        raise InputError("has no rows; name at least one sample")
+def _rows(path: str, samples: Sequence[Any], dataset: Dataset) -> list[int]:
+    """The training sample of each row, `TESTING` for a test image."""
     names, testing = ([*map(in_one_form, names)] for names in (dataset.sample_names, dataset.test_names))
     by_path = not all(map(str.isdigit, names))  # else by rows of a file, of which some are set aside for testing
     numbers = names if names and not by_path else map(str, range(dataset.labels.size))
-    place = {number: row for row, number in enumerate(numbers)}
-    last = len(place) - 1 + (0 if by_path else len(testing))
+    place = dict.fromkeys(testing, TESTING) | {number: row for row, number in enumerate(numbers)}
     if by_path:
         place |= {name.removeprefix("train/"): row for row, name in enumerate(names)}
         place |= {name: row for row, name in enumerate(names)}
-    place = dict.fromkeys(testing, -1) | place
-    found: list[int] = []
+    found = [place.get(str(sample), UNKNOWN) for sample in samples]
     seen: dict[int, int] = {}
-    for row, sample in enumerate(samples):
-        number = place.get(str(sample))
-        if number is None:
-            known = "paths below the folder" if by_path and isinstance(sample, str) else f"0 to {last}"
-            raise InputError(f": {sample!r} is no training sample; give {known}", row=row)
-        if number >= 0 and seen.setdefault(number, row) != row:
-            earlier = f"is in row {seen[number] + 1:,}, too"
-            raise InputError(f": {sample!r} {earlier}; give each sample to one client", row=row)
-        found.append(number)
+    for row, number in enumerate(found):
+        problem = ""
+        if number == UNKNOWN:
+            problem = f"is no training sample; give samples such as {next(reversed(place))!r}"
+        elif number >= 0 and seen.setdefault(number, row) != row:
+            problem = f"is in row {seen[number] + 1:,}, too; give each sample to one client"
+        if problem:
+            raise InputError(f"{path}: row {row + 1:,}: {samples[row]!r} {problem}")
+    if not found:
+        raise InputError(f"{path}: has no rows; name at least one sample")
     return found
 
 

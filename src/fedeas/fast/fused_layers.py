@@ -20,7 +20,7 @@ from torch.nn import functional
 
 from fedeas.gpu import load_kernels
 from fedeas.models.layers import BatchNorm, Conv, MaxPool, NormThenRelu
-from fedeas.models.resnet import ResNet18
+from fedeas.models.networks import ResNet18
 
 _kernels: Callable[[], Any] = partial(load_kernels, "norm_kernels")
 _doubled_kernels: Callable[[], Any] = partial(load_kernels, "doubled_norm_kernels")

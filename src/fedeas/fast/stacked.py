@@ -24,7 +24,7 @@ from fedeas.fast.stacked_layers import (
     StackedLinear,
 )
 from fedeas.models.layers import BatchNorm, Conv, MaxPool
-from fedeas.models.resnet import BasicBlock
+from fedeas.models.networks import BasicBlock
 
 
 class Stack:

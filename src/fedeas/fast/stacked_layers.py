@@ -20,7 +20,7 @@ from torch.nn import functional
 from fedeas.fast.fused_layers import KernelNorm
 from fedeas.gpu import branch, load_kernels
 from fedeas.models.layers import MaxPool, norm_relu
-from fedeas.models.resnet import BasicBlock
+from fedeas.models.networks import BasicBlock
 
 ALIGNMENT = 8
 """The rows of a weight matrix are padded to a multiple of this, since products of other sizes are slow on a GPU."""

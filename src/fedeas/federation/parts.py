@@ -12,17 +12,14 @@ from fedeas.algorithms.base import Arrays
 from fedeas.config.run import OWN, RunConfig
 from fedeas.config.sections import ContentConfig
 from fedeas.core.errors import InputError
-from fedeas.core.own_code import code_digest, imported_code
 from fedeas.core.provenance import Answer, refuse_unknown
-from fedeas.core.spec import own_code_in
+from fedeas.core.spec import code_digest, imported_code, own_code_in
 from fedeas.data.client import ClientData, Normaliser
 from fedeas.data.dataset import Dataset
 from fedeas.federation.rounds import Schedule
 from fedeas.federation.split import FederatedData, load_data, split_data
 from fedeas.generators.kinds import content_digest, federated_in, parse_generator
-from fedeas.models.build import build_model, suited_to
-from fedeas.models.initial_weights import check_clean_start
-from fedeas.models.initial_weights import content as content_of_start
+from fedeas.models.build import build_model, check_clean_start, start_digest, suited_to
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,7 +83,7 @@ def pinned(config: RunConfig, data: FederatedData) -> RunConfig:
     found = ContentConfig(
         data=dataset.digest,
         partition=split.digest,
-        weights=content_of_start(model.weights).get("weights", ""),
+        weights=start_digest(model.weights),
         generator=content_digest(config.generator, config.data.dataset) if config.generates else "",
         **{kind: code_digest(names, kind) for kind, names in own_code_of(config).items()},
     )

@@ -32,8 +32,8 @@ from fedeas.federation.engines.processes import BackendFor
 from fedeas.federation.metrics import Evaluation
 from fedeas.federation.parts import Parts
 from fedeas.federation.run import OnStart, Pause, execute, identified
-from fedeas.models.initial_weights import start_seen
-from fedeas.models.resnet import Stem
+from fedeas.models.build import start_seen
+from fedeas.models.networks import Stem
 from fedeas.runs.store import REMEDY, Record, Run, RunStore
 
 FORMAT = "fedeas-pretrained-1"

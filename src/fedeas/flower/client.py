@@ -30,9 +30,8 @@ from fedeas.core.digests import json_digest
 from fedeas.core.errors import FedEASError, InputError
 from fedeas.core.files import make_folder, write_bytes
 from fedeas.core.log import log
-from fedeas.core.own_code import installed
 from fedeas.core.records import read_arrays, read_record, write_arrays, write_record
-from fedeas.core.spec import own_code_in
+from fedeas.core.spec import installed, own_code_in
 from fedeas.core.weight_files import GENERATOR
 from fedeas.data.client import ClientData, Normaliser
 from fedeas.data.dataset import Dataset

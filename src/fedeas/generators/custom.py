@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike
 from fedeas.core.arrays import IntArray
 from fedeas.core.digests import json_digest
 from fedeas.core.errors import InputError
-from fedeas.core.own_code import code, failed, find, in_one_line, sources
+from fedeas.core.spec import code, failed, find, in_one_line, sources
 from fedeas.generators.base import Generator, Images, checked_address, checked_shape
 
 FORMAT = "fedeas-custom-1"  # names what the fingerprint is made of; part of it

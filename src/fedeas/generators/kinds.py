@@ -15,7 +15,6 @@ from fedeas.core.arrays import IntArray
 from fedeas.core.digests import json_digest
 from fedeas.core.errors import InputError
 from fedeas.core.foreign_text import first_of
-from fedeas.core.own_code import imported_code
 from fedeas.core.provenance import (
     ALL_PARTS,
     NOT_KNOWN,
@@ -29,7 +28,7 @@ from fedeas.core.provenance import (
     seen_by,
     which_images,
 )
-from fedeas.core.spec import refuse_class
+from fedeas.core.spec import imported_code, refuse_class
 from fedeas.core.weight_files import description, folder_digest, generator_weights, name_of_dataset, weights_digest
 from fedeas.generators.base import Generator, Shape, checked_shape, shape_of
 from fedeas.generators.custom import custom_content, load_custom, wrap_callable

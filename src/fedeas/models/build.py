@@ -3,23 +3,31 @@
 from __future__ import annotations
 
 import importlib
+import io
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, cast
 
 import torch
+from safetensors.torch import save
 from torch import Tensor, nn
 
 from fedeas.core.digests import stream_seed
-from fedeas.core.errors import InputError
+from fedeas.core.errors import InputError, reason_of
 from fedeas.core.files import PathLike
-from fedeas.core.own_code import failed, find_callable, installed
-from fedeas.core.records import reason_of
-from fedeas.core.spec import own_code_named, read_call
-from fedeas.core.weight_files import CHOICES, SUFFIX, TORCHVISION, model_weights, read_tensors
+from fedeas.core.provenance import NOT_KNOWN, TEST, Answer, DatasetParts, Seen, check_clean, seen_by, which_images
+from fedeas.core.spec import failed, find_callable, installed, own_code_named, read_call
+from fedeas.core.weight_files import (
+    CHOICES,
+    SUFFIX,
+    TORCHVISION,
+    digest_of_tensors,
+    model_weights,
+    read_tensors,
+    weights_digest,
+)
 from fedeas.models.layers import Norm
-from fedeas.models.resnet import ResNet18, Stem
-from fedeas.models.small import SmallCNN
+from fedeas.models.networks import ResNet18, Shape, SmallCNN, Stem
 
 
 class Projected(nn.Module):
@@ -45,11 +53,10 @@ class Projected(nn.Module):
 
 
 Model = ResNet18 | SmallCNN | Projected
-Shape = tuple[int, int, int]
 
 MODELS: dict[str, Callable[[Shape, int, Stem, Norm | None], Model]] = {
-    "resnet18": ResNet18.build,
-    "small-cnn": SmallCNN.build,
+    "resnet18": ResNet18,
+    "small-cnn": SmallCNN,
 }
 """How each model is built, by name."""
 OTHER_START = "or set model.weights=cifar100-imagenet-stem (make it with `fedeas pretrain cifar100 --stem imagenet`)"
@@ -94,11 +101,11 @@ def build_model(
     >>> build_model("small-cnn", (1, 8, 8), 10, seed=0).head.out_features
     10
     """
-    if len(shape) != 3 or min(shape) < 1:
-        raise InputError(f"shape must be (channels, height, width), each 1 or more, not {shape}")
-    for number, least, setting in ((num_classes, 1, "num_classes"), (projection, 0, "projection")):
-        if number < least:
-            raise InputError(f"{setting} must be {least} or more, not {number}")
+    if len(shape) != 3 or min(*shape, num_classes) < 1 or projection < 0:
+        given = f"shape={shape}, num_classes={num_classes}, projection={projection}"
+        raise InputError(
+            f"{given}: give (channels, height, width), each 1 or more like num_classes; projection 0 or more"
+        )
     # Weights are drawn on the CPU, so that they are the same on every device; random states of GPUs do not change.
     with torch.random.fork_rng(devices=[]), torch.device("cpu"):
         torch.default_generator.manual_seed(stream_seed("model", seed))
@@ -160,12 +167,10 @@ def torchvision_weights(name: str = "resnet18") -> dict[str, Tensor]:
         raise InputError(f"torchvision has no weights for {name}; give a .safetensors file")
     try:
         models = importlib.import_module("torchvision.models")
-    except ImportError:
-        raise InputError(f"weights 'torchvision' need torchvision: pip install torchvision; {OTHER_START}") from None
-    try:
         return dict(models.ResNet18_Weights.IMAGENET1K_V1.get_state_dict(progress=False))
-    except (OSError, RuntimeError) as error:
-        raise InputError(f"torchvision cannot get its weights ({reason_of(error)}); {OTHER_START}") from None
+    except (ImportError, OSError, RuntimeError) as error:
+        fact = f"weights 'torchvision' cannot be had ({reason_of(error)})"
+        raise InputError(f"{fact}; pip install torchvision and check the network, {OTHER_START}") from None
 
 
 def _load(model: Model, tensors: Mapping[str, Tensor], place: str) -> None:
@@ -175,20 +180,55 @@ def _load(model: Model, tensors: Mapping[str, Tensor], place: str) -> None:
     if weight is not None and bias is not None and weight.shape != needed and weight.shape[1:] == needed[1:]:
         # A head with the same features for another number of classes is not loaded.
         kept = {f"{prefix}.weight", f"{prefix}.bias"} if bias.shape == weight.shape[:1] else kept
-    for name, tensor in own.items():
-        if name not in tensors:
-            raise InputError(f"{place}: {name} is missing; the file is of another model")
-        given = tensors[name]
-        halved = tensor.dtype == torch.float32 and given.dtype in (torch.float16, torch.bfloat16)
-        if (given.shape != tensor.shape or not (given.dtype == tensor.dtype or halved)) and name not in kept:
-            theirs, ours = _form(given), _form(tensor)
-            raise InputError(f"{place}: {name} is {theirs}, the model has {ours}; check name, shape, stem and norm")
-    for name in tensors:
-        if name not in own:
-            raise InputError(f"{place}: {name} is not in the model; check name, stem and norm")
+    for name in {**own, **tensors}:
+        ours, theirs = own.get(name), tensors.get(name)
+        if ours is not None and theirs is not None:
+            halved = ours.dtype == torch.float32 and theirs.dtype in (torch.float16, torch.bfloat16)
+            if name in kept or (ours.shape == theirs.shape and (ours.dtype == theirs.dtype or halved)):
+                continue
+        forms = f"{_form(theirs)}, the model has {_form(ours)}"
+        raise InputError(f"{place}: {name} is {forms}; check name, shape, stem and norm")
     model.load_state_dict({name: own[name] if name in kept else tensors[name] for name in own})
 
 
-def _form(tensor: Tensor) -> str:
+def _form(tensor: Tensor | None) -> str:
+    if tensor is None:
+        return "nothing"
     kind = str(tensor.dtype).removeprefix("torch.")
     return f"{kind} {'x'.join(map(str, tensor.shape)) or 'scalar'}"
+
+
+def start_digest(place: str) -> str:
+    """The digest of initial weights, given by name, path or ``"torchvision"``; empty if there are none.
+
+    >>> start_digest("")
+    ''
+    """
+    if place != TORCHVISION:
+        path = model_weights(place)
+        return "" if path is None else weights_digest(path)
+    try:
+        return digest_of_tensors(io.BytesIO(save(torchvision_weights())))
+    except InputError:  # no run can start either
+        return ""
+
+
+def start_seen(place: str) -> Seen | None:
+    """Which images the initial weights were trained on; None if there are no weights."""
+    path = model_weights(place)
+    if path is None:
+        return NOT_KNOWN if place == TORCHVISION else None
+    return seen_by(path)
+
+
+def check_clean_start(place: str, dataset: str) -> tuple[str, ...]:
+    """Refuse initial weights that have seen test images of the dataset; return sentences on what is not known.
+
+    >>> check_clean_start("torchvision", "cifar10")
+    ('torchvision: which images it has seen',)
+    """
+    seen, data = start_seen(place), DatasetParts(dataset)
+    if seen is None:
+        return ()
+    check_clean(place, seen, data, "choose other model.weights, or none")
+    return (which_images(place),) if seen.answer(data, TEST) is Answer.UNKNOWN else ()

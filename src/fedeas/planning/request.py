@@ -10,8 +10,7 @@ from dataclasses import dataclass, replace
 from fedeas.core.arrays import frozen
 from fedeas.core.errors import InputError, PolicyError
 from fedeas.core.files import PathLike
-from fedeas.core.own_code import find_class
-from fedeas.core.spec import read_call, read_spec
+from fedeas.core.spec import find_class, read_call, read_spec
 from fedeas.planning.beta import (
     MAX_SHARE,
     MIN_REMOVED,

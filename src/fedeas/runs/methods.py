@@ -46,14 +46,13 @@ def grouped(runs: Iterable[T], config_of: Callable[[T], RunConfig]) -> dict[str,
         methods.setdefault(config_of(run).method, []).append(run)
     groups: list[list[T]] = []
     for members in methods.values():
-        if len({config_of(run).seed for run in members}) == len(members):
-            groups.append(members)
-            continue
+        are_copies = len({config_of(run).seed for run in members}) < len(members)
         seen: Counter[tuple[str, int]] = Counter()
-        apart: dict[tuple[str, int], list[T]] = {}  # by label and the number of the copy
+        apart: dict[object, list[T]] = {}  # by label and the number of the copy
         for run in members:
             config = config_of(run)
-            apart.setdefault((config.label, seen[config.label, config.seed]), []).append(run)
+            group = (config.label, seen[config.label, config.seed]) if are_copies else None
+            apart.setdefault(group, []).append(run)
             seen[config.label, config.seed] += 1
         groups += apart.values()
     return dict(zip(names_of([[*map(config_of, group)] for group in groups]), groups, strict=True))

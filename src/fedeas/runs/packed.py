@@ -75,18 +75,10 @@ class PackedRun(Run):
         """Whether the file has its rounds."""
         return bool(self.rounds_column()[self.number].is_valid)
 
-    def summary(self) -> Record:
-        """The measures."""
-        return dict(json.loads(self.row["summary"]))
-
-    def environment(self) -> Record:
-        """Versions, device and threads of the latest start."""
-        return dict(json.loads(self.row["environment"]))
-
-    def generator(self) -> UsedGenerator | None:
-        """The generator; None if nothing was generated."""
-        used = self.row["used_generator"]
-        return None if used is None else UsedGenerator(**used)
+    def _record(self, name: str) -> Record | None:
+        content = self.row[{"env": "environment", "generator": "used_generator"}.get(name, name)]
+        found: Record | None = json.loads(content) if isinstance(content, str) else content
+        return found
 
     def rounds(self) -> list[Record]:
         """The records of its rounds."""

@@ -7,10 +7,11 @@ clients first asked), ``checkpoint.safetensors`` and ``summary.json``, which is 
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
@@ -20,28 +21,24 @@ from pydantic import BaseModel, Field, ValidationError, field_validator
 
 from fedeas.config.run import RunConfig, recorded_config
 from fedeas.config.sections import ContentConfig
+from fedeas.core.deadline import seconds_left
 from fedeas.core.errors import FedEASError, InputError, RunError
-from fedeas.core.files import PathLike, append_line, make_folder, written_whole
-from fedeas.core.foreign_text import for_html
-from fedeas.core.locks import locked
+from fedeas.core.files import PathLike, make_folder
+from fedeas.core.locks import is_held, locked
 from fedeas.core.log import log
 from fedeas.core.provenance import Answer
 from fedeas.core.records import (
     Journal,
     damaged,
-    line_of,
     parsed,
     read_arrays,
-    read_bytes,
-    read_lines,
-    read_optional_array,
     read_record,
     unreadable,
     write_arrays,
     write_record,
 )
 from fedeas.core.records import Record as Record
-from fedeas.core.weight_files import METADATA, model_weights, read_header, weights_digest
+from fedeas.core.weight_files import description, model_weights, weights_digest
 from fedeas.generators.kinds import content_digest
 from fedeas.planning.counts import Allocation, LabelCounts, import_pandas
 
@@ -98,6 +95,25 @@ class UsedGenerator(NamedTuple):
     description: str
 
 
+class RunState(StrEnum):
+    """What a run is doing."""
+
+    RUNNING = "running"
+    STOPPED = "stopped"
+    FINISHED = "finished"
+
+
+@dataclass(frozen=True)
+class RunProgress:
+    """State of a run, its rounds so far, when it last wrote something, and the seconds left if that can be said."""
+
+    state: RunState
+    rounds: int
+    total: int
+    changed: datetime
+    seconds_left: float | None
+
+
 @dataclass(frozen=True)
 class Run:
     """One run directory."""
@@ -137,7 +153,10 @@ class Run:
 
     def summary(self) -> Record:
         """The measures; only for a finished run."""
-        return read_record(self.path / "summary.json", REMEDY)
+        found = self._record("summary")
+        if found is None:
+            raise InputError(f"{self.path}: not finished, so that it has no summary; finish it with `fedeas run`")
+        return found
 
     @property
     def seen(self) -> str:
@@ -146,18 +165,20 @@ class Run:
 
     def environment(self) -> Record:
         """Versions, device and threads of the latest start."""
-        path = self.path / "env.json"
-        return read_record(path, REMEDY) if path.exists() else {}
+        return self._record("env") or {}
 
     def generator(self) -> UsedGenerator | None:
         """The generator; None if the run generated nothing or its Flower nodes did."""
-        path = self.path / "generator.json"
-        if not path.exists():
+        content = self._record("generator")
+        if content is None:
             return None
-        content = read_record(path, REMEDY)
         if missing := set(UsedGenerator._fields) - content.keys():
-            raise damaged(path, f"{', '.join(sorted(missing))} is missing", REMEDY)
+            raise damaged(self.path / "generator.json", f"{', '.join(sorted(missing))} is missing", REMEDY)
         return UsedGenerator(*(str(content[name]) for name in UsedGenerator._fields))
+
+    def _record(self, name: str) -> Record | None:
+        path = self.path / f"{name}.json"
+        return read_record(path, REMEDY) if path.exists() else None
 
     @property
     def has_rounds(self) -> bool:
@@ -165,14 +186,22 @@ class Run:
         return True
 
     def rounds(self) -> list[Record]:
-        """The records in all complete lines of ``rounds.jsonl``; a cut-off line is ignored."""
-        path = self.path / ROUNDS
-        found = read_lines(path, self._lines(), REMEDY)
-        return complete(path, found, self.summary().get("rounds", 0) if self.finished else 0)
+        """The records in ``rounds.jsonl``; a cut-off line is ignored."""
+        done = self.summary().get("rounds", 0) if self.finished else 0
+        return complete(self.path / ROUNDS, self._rounds.read(), done)
 
-    def _lines(self) -> list[bytes]:
-        path = self.path / ROUNDS
-        return read_bytes(path).split(b"\n")[:-1] if path.exists() else []
+    @property
+    def _rounds(self) -> Journal:
+        return Journal(self.path / ROUNDS, REMEDY)
+
+    def progress(self) -> RunProgress:
+        """How far this run is. It is running if a process holds its lock."""
+        records, total = self.rounds(), self.config.rounds.total
+        working = RunState.RUNNING if not self.finished and is_held(self.path / LOCK) else RunState.STOPPED
+        left = 0.0 if self.finished else seconds_left(records, total)
+        files = [file for name in MARKS if (file := self.path / name).exists()] or [self.path.parent]  # of packed runs
+        changed = datetime.fromtimestamp(max(file.stat().st_mtime for file in files))
+        return RunProgress(RunState.FINISHED if self.finished else working, len(records), total, changed, left)
 
     def to_frame(self) -> Any:
         """The rounds as a pandas DataFrame: accuracy, losses, steps, images, and seconds by kind."""
@@ -180,17 +209,6 @@ class Run:
         rows = [{**each, **{f"{name} s": spent for name, spent in each["seconds"].items()}} for each in self.rounds()]
         frame = pandas.DataFrame(rows).drop(columns=["clients", "missing", "images", "seconds"], errors="ignore")
         return frame.set_index("round") if rows else frame
-
-    def _repr_html_(self) -> str:
-        """The run in a notebook: its settings and what it has reached."""
-        reached = f"accuracy {self.summary()['accuracy']:.2%}" if self.finished else "not finished"
-        facts = {
-            "run": self.path.name, "policy": self.config.policy, "algorithm": self.config.algorithm,
-            "rounds": f"{len(self.rounds())} of {self.config.rounds.total}",
-            "result": f"{reached}; {self.seen}".strip("; "),
-        }  # fmt: skip
-        rows = (f"<tr><th>{for_html(name)}</th><td>{for_html(value)}</td></tr>" for name, value in facts.items())
-        return f"<table>{''.join(rows)}</table>"
 
     def noted_images(self) -> list[Record]:
         """The notes of `note_images` since the first start of the run."""
@@ -208,22 +226,15 @@ class Run:
     def check(self) -> None:
         """Read everything but the tensors of the checkpoint; an `InputError` names the first file that is damaged."""
         self.environment(), self.generator(), self.rounds(), self.noted_images()
-        if self.finished:
-            self.check_summary()
         if self.has_allocation:
             self.allocation()
-        if self.finished or not self.checkpoint.exists():
-            return
-        try:
-            with self.checkpoint.open("rb") as file:  # its length is compared with its header; its tensors are not read
-                header, start = read_header(file)
-                ends = [entry["data_offsets"][1] for name, entry in header.items() if name != METADATA]
-                if file.seek(0, os.SEEK_END) != start + max(ends, default=0):
-                    raise ValueError("its length differs from what its header says")
-        except OSError as error:
-            raise unreadable(self.checkpoint, error) from None
-        except (ValueError, TypeError, LookupError, RecursionError) as error:
-            raise damaged(self.checkpoint, error, "remove this file to start the run again") from None
+        if self.finished:
+            self.check_summary()
+        elif self.checkpoint.exists():
+            try:
+                description(self.checkpoint)  # its length is compared with its header; its tensors are not read
+            except InputError as error:
+                raise InputError(f"{error}; remove this file to start the run again") from None
 
     def check_summary(self) -> None:
         """Refuse a summary without the measures that tables and charts use, or with one that cannot be right."""
@@ -233,20 +244,19 @@ class Run:
         except ValidationError as error:
             first = error.errors()[0]
             name, wanted = str(first["loc"][0]), first["msg"].removeprefix("Value error, ")
-            problem = f"{name} is {content[name]!r}: {wanted}" if name in content else f"{name} is missing"
+            problem = f"{name} is {content.get(name, 'missing')!r}: {wanted}"
             raise damaged(self.path / "summary.json", problem, REMEDY) from None
 
     def append_round(self, record: Record) -> None:
         """Add the line of a round."""
         with self._writing():
-            append_line(self.path / ROUNDS, line_of(record))
+            self._rounds.add(record)
 
     def keep_rounds(self, count: int) -> None:
         """Drop the records after the checkpoint, complete or not: these rounds will be done again."""
-        path, lines = self.path / ROUNDS, self._lines()[:count]
-        complete(path, read_lines(path, lines, REMEDY), count)
-        with self._writing(), written_whole(path) as part:
-            part.write_bytes(b"".join(line + b"\n" for line in lines))
+        complete(self.path / ROUNDS, self._rounds.read(count), count)
+        with self._writing():
+            self._rounds.keep(count)
 
     def save_allocation(self, counts: LabelCounts, allocation: Allocation) -> None:
         """Save the counts and the plan."""
@@ -270,10 +280,9 @@ class Run:
         path = self.path / "allocation.npz"
         if not self.has_allocation:
             raise InputError(f"{path}: no such file; {REMEDY}")
-        counts, allocation = read_arrays(path, ("counts", "allocation"), REMEDY)
-        clients, classes = (read_optional_array(path, name, REMEDY) for name in ("clients", "classes"))
+        counts, allocation, *names = read_arrays(path, ("counts", "allocation"), REMEDY, ("clients", "classes"))
         try:
-            table = LabelCounts(counts, clients, classes)
+            table = LabelCounts(counts, *names)
             return table, Allocation(allocation, self.config.policy).named_as(table)
         except FedEASError as error:
             raise damaged(path, error, REMEDY) from None

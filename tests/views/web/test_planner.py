@@ -39,7 +39,7 @@ from fedeas.cli import main
 from fedeas.cli.planner import PAGE, streamlit_options
 from fedeas.config import load_config
 from fedeas.core.foreign_text import for_markdown
-from fedeas.data.known import known_dataset
+from fedeas.data.known import KNOWN
 from fedeas.data.partition import dirichlet, paper_replay
 from fedeas.data.sources import load_dataset
 from fedeas.federation.split import split_data, split_of
@@ -213,7 +213,7 @@ def test_the_config_of_a_known_federation_holds_the_same_clients():
     for federation in (sources.paper("c10-k20-a0.3"), sources.drawn_from("cifar100", 30, 0.2, 7)):
         content = tomllib.loads(run_config(federation, FedEAS(beta=3)))
         section, scheme = content["partition"], content["partition"].pop("scheme")
-        labels = known_dataset(content["data"]["dataset"]).labels(merged=scheme == "paper")
+        labels = KNOWN[content["data"]["dataset"]].labels(merged=scheme == "paper")
         assert np.array_equal(split[scheme](labels, **section).counts.n, federation.counts.n)
         assert content["policy"] == "fedeas(beta=3)"
 

@@ -37,7 +37,7 @@ from fedeas.algorithms.fedavg import FedAvg
 from fedeas.config.sections import EngineConfig
 from fedeas.core.errors import FedEASError, RunError
 from fedeas.core.log import log
-from fedeas.core.own_code import current_folder_first
+from fedeas.core.spec import current_folder_first
 from fedeas.data.client import ClientData, Normaliser
 from fedeas.federation.engines.base import Engine, Task, add_up_to
 from fedeas.federation.metrics import Evaluation

@@ -10,9 +10,8 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from fedeas.core.errors import InputError, extra_for
+from fedeas.core.errors import InputError, extra_for, reason_of
 from fedeas.core.log import log
-from fedeas.core.records import reason_of
 from fedeas.runs.store import Record, Run
 
 Image = NDArray[np.uint8]

@@ -16,7 +16,6 @@ from fedeas.runs.tracking.base import Image
 
 EXPERIMENT = "fedeas"
 TAG = "fedeas.run"
-MOST_PARAMETERS = 100  # in one request
 LONGEST_VALUE = 500
 SERVERS_BY_NAME = ("databricks", "databricks-uc")
 """Servers that MLflow knows by name; all its other addresses have ``://``."""
@@ -37,9 +36,9 @@ class MLflow:
         earlier = self.client.search_runs([experiment], f"tags.`{TAG}` = '{name}'", max_results=1)
         made = earlier[0] if earlier else self.client.create_run(experiment, tags={TAG: name}, run_name=name)
         self.id = made.info.run_id
-        parameters = [Param(key, value[:LONGEST_VALUE]) for key, value in settings.items() if not earlier]
-        for start in range(0, len(parameters), MOST_PARAMETERS):
-            self.client.log_batch(self.id, params=parameters[start : start + MOST_PARAMETERS])
+        if not earlier:
+            parameters = [Param(key, value[:LONGEST_VALUE]) for key, value in settings.items()]
+            self.client.log_batch(self.id, params=parameters)
 
     def log(self, numbers: Mapping[str, float], round: int) -> None:
         """Log the metrics of a round."""

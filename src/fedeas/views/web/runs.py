@@ -16,8 +16,7 @@ from fedeas.config.run import RunConfig
 from fedeas.core.locks import is_held
 from fedeas.runs.accuracy_curves import AccuracyCurve, RoundRange
 from fedeas.runs.methods import grouped
-from fedeas.runs.progress import RunState
-from fedeas.runs.store import LOCK, ROUNDS, RunStore, read_run
+from fedeas.runs.store import LOCK, ROUNDS, RunState, RunStore, read_run
 
 MOST_RUNS = 200
 FILES = ("config.json", ROUNDS, "summary.json")

@@ -13,7 +13,7 @@ import numpy as np
 
 from fedeas.calls.client_counts import CountSource, plan_arguments, saved_split
 from fedeas.core.errors import InputError
-from fedeas.data.known import known_dataset
+from fedeas.data.known import KNOWN
 from fedeas.data.partition import PAPER_SEED, dirichlet
 from fedeas.planning.columns import ColumnNames
 from fedeas.planning.counts import LabelCounts
@@ -47,7 +47,7 @@ def paper(name: str) -> CountSource:
 
 def drawn_from(dataset: str, clients: int, alpha: float, seed: int) -> CountSource:
     """A Dirichlet split of a dataset with known class sizes; a run with the same settings has the same counts."""
-    known = known_dataset(dataset)
+    known = KNOWN[dataset]
     split = dirichlet(known.labels(merged=False), clients, alpha, seed=seed, max_draws=MAX_DRAWS)
     counts = LabelCounts(split.counts.n, classes=known.classes)
     _check_size(*counts.n.shape)

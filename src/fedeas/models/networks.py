@@ -1,4 +1,4 @@
-"""ResNet-18, for small images as well as for ImageNet's.
+"""The networks: ResNet-18, for small images as well as for ImageNet's, and a small CNN, quick on one processor core.
 
 He, Zhang, Ren, Sun: *Deep Residual Learning for Image Recognition*, CVPR 2016, Table 1 and Fig. 3. Parameters carry
 torchvision's names (``layer2.0.downsample.0.weight``, ``fc.bias``), so that its weights load directly.
@@ -9,13 +9,19 @@ from __future__ import annotations
 from typing import Literal, get_args
 
 from torch import Tensor, nn
+from torch.nn import functional
 
 from fedeas.core.errors import InputError
 from fedeas.models.layers import Conv, MaxPool, Norm, norm_layer, norm_relu
 
 Stem = Literal["3x3", "imagenet"]
+Shape = tuple[int, int, int]
 
 WIDTHS = (64, 128, 256, 512)
+
+GRID = 4
+"""The small network averages feature maps down to GRID x GRID cells, whatever the size of the image."""
+SMALL_WIDTHS, HIDDEN = (16, 32), 48  # channels of its two convolutions, and size of its hidden layer
 
 
 class BasicBlock(nn.Module):
@@ -42,21 +48,22 @@ class ResNet18(nn.Module):
     """18 layers: a stem, four stages of two blocks, and a linear head.
 
     Args:
-        channels: of the input images.
+        shape: channels, height and width of the images.
         num_classes: outputs of the head.
         stem: ``"3x3"`` keeps the resolution, for images of about 32x32; ``"imagenet"`` is the paper's 7x7 convolution
             of stride 2 and the max-pool after it.
-        norm: ``"batch"`` as in the paper, or ``"group"``.
+        norm: ``"batch"`` as in the paper, the default, or ``"group"``.
     """
 
-    def __init__(self, channels: int, num_classes: int, stem: Stem = "3x3", norm: Norm = "batch") -> None:
+    def __init__(self, shape: Shape, num_classes: int, stem: Stem, norm: Norm | None) -> None:
         super().__init__()
+        norm = norm or "batch"
         if stem not in get_args(Stem):
             raise InputError(f"stem must be '3x3' or 'imagenet', not {stem!r}")
         if norm == "none":
             raise InputError("resnet18 does not train without normalisation; norm must be 'batch' or 'group'")
         self.stem = stem
-        self.conv1 = _conv(channels, WIDTHS[0], 3) if stem == "3x3" else _conv(channels, WIDTHS[0], 7, stride=2)
+        self.conv1 = _conv(shape[0], WIDTHS[0], 3) if stem == "3x3" else _conv(shape[0], WIDTHS[0], 7, stride=2)
         self.bn1 = norm_layer(norm, WIDTHS[0])
         self.pool = MaxPool() if stem == "imagenet" else nn.Identity()
         self.layer1 = _stage(WIDTHS[0], WIDTHS[0], 1, norm)
@@ -67,11 +74,6 @@ class ResNet18(nn.Module):
         for module in self.modules():
             if isinstance(module, nn.Conv2d):  # He et al. 2015, with the fan-out as in torchvision
                 nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
-
-    @staticmethod
-    def build(shape: tuple[int, int, int], num_classes: int, stem: Stem, norm: Norm | None) -> ResNet18:
-        """The model for images of this shape, with the settings of a config."""
-        return ResNet18(shape[0], num_classes, stem, norm or "batch")
 
     @property
     def head(self) -> nn.Linear:
@@ -97,3 +99,45 @@ def _conv(channels: int, width: int, kernel: int, stride: int = 1) -> Conv:
 
 def _stage(channels: int, width: int, stride: int, norm: Norm) -> nn.Sequential:
     return nn.Sequential(BasicBlock(channels, width, stride, norm), BasicBlock(width, width, 1, norm))
+
+
+class SmallCNN(nn.Module):
+    """Two 3x3 convolutions, the first of stride 2, one hidden layer and a linear head.
+
+    About 30,000 parameters for any image size. A stride takes the place of a max-pool, and there is no
+    normalisation by default: digits need neither, and both are slow on one core.
+
+    Args:
+        shape: channels, height and width of the images.
+        num_classes: outputs of the head.
+        stem: always ``"3x3"``.
+        norm: ``"none"``, the default, ``"batch"`` or ``"group"``, after each convolution.
+    """
+
+    def __init__(self, shape: Shape, num_classes: int, stem: Stem, norm: Norm | None) -> None:
+        super().__init__()
+        if stem != "3x3":
+            raise InputError(f"small-cnn has no stem to choose; leave out stem={stem!r}")
+        self.conv1 = Conv(shape[0], SMALL_WIDTHS[0], 3, stride=2, padding=1)
+        self.norm1 = norm_layer(norm or "none", SMALL_WIDTHS[0])
+        self.conv2 = Conv(*SMALL_WIDTHS, 3, padding=1)
+        self.norm2 = norm_layer(norm or "none", SMALL_WIDTHS[1])
+        self.hidden = nn.Linear(SMALL_WIDTHS[1] * GRID**2, HIDDEN)
+        self.head = nn.Linear(HIDDEN, num_classes)
+        for layer in (self.conv1, self.conv2, self.hidden):
+            nn.init.kaiming_normal_(layer.weight, nonlinearity="relu")
+            if layer.bias is not None:
+                nn.init.zeros_(layer.bias)
+
+    def features(self, x: Tensor) -> Tensor:
+        """The input of the head: (B, 48)."""
+        x = norm_relu(self.norm1, self.conv1(x))
+        x = norm_relu(self.norm2, self.conv2(x))
+        if x.shape[2:] != (GRID, GRID):  # 8x8 images need no averaging, which would take time
+            x = functional.adaptive_avg_pool2d(x, GRID)
+        return functional.relu(self.hidden(x.flatten(1)))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Logits, (B, classes)."""
+        logits: Tensor = self.head(self.features(x))
+        return logits
