@@ -36,8 +36,6 @@ HEAD_ROWS = 1000  # of a column whose name does not say what it holds
 _BLOCK = 2**20
 _LINES = 10
 _SEPARATORS = ",;\t"
-_SEPARATOR_LINE = re.compile(r"sep=(.)[\r\n]+", re.IGNORECASE)
-"""A first line that names the separator, for Excel."""
 _PARQUET_START = b"PAR1"
 
 EMPTY = "the table of counts is empty; give at least one client"
@@ -117,7 +115,7 @@ class CsvFile(ArrowTable):
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.encoding, self.separator, self.lines_before_header = _text_format(path)
+        self.encoding, self.separator = _text_format(path)
         table = self._parsed()
         columns = [_without_escapes(column) for column in table.columns]
         super().__init__(pa.table(columns, names=[from_csv(name).strip() for name in table.column_names]))
@@ -143,13 +141,12 @@ class CsvFile(ArrowTable):
         raise InputError(
             f" has {cells}, the header {row.expected_columns:,}{unclosed}; give it as many, and put names that "
             f"contain {self.separator!r} in quotes",
-            row=row.number - 2 - self.lines_before_header,  # the first line is row 1, and the first client row 0
+            row=row.number - 2,  # the first line is row 1, and the first client row 0
         )
 
     def _parse(self, converting: csv.ConvertOptions | None, handler: Any = None, **options: Any) -> pa.Table:
-        reading = csv.ReadOptions(encoding=self.encoding, skip_rows=self.lines_before_header, **options)
         parsing = csv.ParseOptions(delimiter=self.separator, invalid_row_handler=handler)
-        return csv.read_csv(self.path, reading, parsing, converting)
+        return csv.read_csv(self.path, csv.ReadOptions(encoding=self.encoding, **options), parsing, converting)
 
     def read(self, names: Sequence[str], counts: Sequence[str] = (), others: Sequence[str] = ()) -> pa.Table:
         """Columns of names, of counts, and others. Names are given as they are written.
@@ -224,7 +221,7 @@ class ParquetFile(ArrowTable):
         if hashes:
             ordered = np.sort(np.concatenate(hashes))
             if (ordered[1:] == ordered[:-1]).any():  # different names may have equal hashes
-                check_distinct(name_column(self.file.read(columns=[layout.client]).column(0), "client name"))
+                client_names(self.file.read(columns=[layout.client]).column(0))
 
 
 def counts_of_frame(frame: Any) -> Counted:
@@ -282,72 +279,53 @@ def check_cells(cells: int, entries: int, per_entry: int = CELLS_PER_BYTE) -> No
 
 def from_wide(table: pa.Table, layout: Layout, first_row: int = 0) -> tuple[Any, Any]:
     """Counts of a wide table, and its client column; refuse missing and repeated names."""
-    names = None if layout.client is None else name_column(table.column(layout.client), "client name", first_row)
-    if names is not None and len(names):
-        check_distinct(names, first_row)
-        names = plain(names)
+    names = None if layout.client is None else client_names(table.column(layout.client), first_row)
     columns = [_numbers(table.column(name), name, first_row, names) for name in layout.classes]
     if not columns:
         raise InputError("has no class columns; give one column of counts for each class")
     return np.stack(columns, axis=1), names
 
 
-def name_column(column: pa.ChunkedArray, what: str, first_row: int = 0) -> pa.ChunkedArray:
-    """A column of names or labels in one form, without blanks around them; refuse missing ones, including NaN."""
+def coded_names(column: pa.ChunkedArray, what: str, first_row: int = 0) -> tuple[pa.Array, Any]:
+    """The distinct names or labels of a column, and for each row the place of its own among them.
+
+    Names come in one form, without blanks around them; missing ones are refused, including NaN.
+    """
     if pa.types.is_nested(column.type) or pa.types.is_binary(column.type) or pa.types.is_large_binary(column.type):
         raise InputError(f"a {what} of type {column.type}; give text or whole numbers")
-    if is_text(column.type):  # a name of blanks alone is missing
-        column = pa.chunked_array([_stripped(part) for part in column.chunks], column.type)
-    missing = column.is_null(nan_is_null=True).to_numpy()
-    if missing.any():
-        raise InputError(f": missing {what}; give one", row=int(missing.argmax()) + first_row)
-    return column
-
-
-def _stripped(part: pa.Array) -> pa.Array:
-    if not isinstance(part, pa.DictionaryArray):
-        names = compute.utf8_normalize(compute.utf8_trim_whitespace(part), form=FORM)
-        return compute.if_else(compute.equal(names, ""), pa.scalar(None, names.type), names)
-    names = _stripped(part.dictionary)
-    if names.equals(part.dictionary):
-        return part
-    again = names.dictionary_encode()  # two names may have become one
-    return pa.DictionaryArray.from_arrays(again.indices.take(part.indices), again.dictionary)
-
-
-def plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """A column of names without dictionary encoding; for columns in which no name repeats."""
-    return column.cast(column.type.value_type) if pa.types.is_dictionary(column.type) else column
-
-
-def check_distinct(names: pa.ChunkedArray, first_row: int = 0) -> None:
-    """Refuse a client that appears twice."""
-    distinct, which = _coded(names, "client name")
-    if len(distinct) < len(which):
-        _, starts = np.unique(which, return_index=True)
-        second = int(np.delete(np.arange(len(which)), starts)[0])
-        first, name = int(starts[which[second]]), str(distinct[int(which[second])])
-        rows = f"rows {first + first_row + 1:,} and {second + first_row + 1:,}"
-        raise InputError(f"duplicate client {name!r} ({rows}); merge or rename one")
-
-
-def _coded(column: pa.ChunkedArray, what: str) -> tuple[Any, Any]:
-    """The distinct names of a column, and the index of its name for each row."""
     encoded = column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
     whole = encoded.unify_dictionaries().combine_chunks()
     if isinstance(whole, pa.ChunkedArray):  # as some versions of pyarrow give it
         whole = whole.chunk(0) if whole.num_chunks else pa.array([], encoded.type)
-    names = whole.dictionary
+    names, which = whole.dictionary, whole.indices
     if is_text(names.type):
+        names = compute.utf8_normalize(compute.utf8_trim_whitespace(names), form=FORM)
         longest = compute.max(compute.utf8_length(names)).as_py() or 0
         if longest > MAX_NAME_LENGTH:
             raise InputError(f"a {what} of {longest:,} characters; give at most {MAX_NAME_LENGTH:,}")
-    return names, whole.indices.to_numpy(zero_copy_only=False).astype(np.int64)
+        again = compute.if_else(compute.equal(names, ""), pa.scalar(None, names.type), names).dictionary_encode()
+        names, which = again.dictionary, again.indices.take(which)  # two names may have become one
+    missing = names.is_null(nan_is_null=True).take(which).fill_null(True)
+    if (row := compute.index(missing, value=True).as_py()) >= 0:
+        raise InputError(f": missing {what}; give one", row=row + first_row)
+    return names, which.to_numpy(zero_copy_only=False).astype(np.int64)
+
+
+def client_names(column: pa.ChunkedArray, first_row: int = 0) -> pa.Array:
+    """The names of the clients; refuse one that appears twice."""
+    names, which = coded_names(column, "client name", first_row)
+    if np.bincount(which).max(initial=0) > 1:
+        _, starts = np.unique(which, return_index=True)
+        second = int(np.delete(np.arange(len(which)), starts)[0])
+        first = int(which.tolist().index(which[second]))
+        rows = f"rows {first + first_row + 1:,} and {second + first_row + 1:,}"
+        raise InputError(f"duplicate client {str(names[which[second]])!r} ({rows}); merge or rename one")
+    return names.take(which)
 
 
 def _sorted_names(column: pa.ChunkedArray, what: str) -> tuple[Any, Any]:
     """The distinct names, sorted, and the index of its name for each row."""
-    names, which = _coded(name_column(column, what), what)
+    names, which = coded_names(column, what)
     ordered, places = np.unique(names.to_numpy(zero_copy_only=False), return_inverse=True)
     return ordered, places[which]
 
@@ -395,8 +373,8 @@ def _without_escapes(column: pa.ChunkedArray) -> pa.ChunkedArray:
     return compute.replace_substring_regex(column, *FORMULA_IN_CSV) if pa.types.is_string(column.type) else column
 
 
-def _text_format(path: Path) -> tuple[str, str, int]:
-    """Encoding, separator and lines before the header of a CSV file; refuse one that is empty."""
+def _text_format(path: Path) -> tuple[str, str]:
+    """Encoding and separator of a CSV file; refuse one that is empty."""
     with path.open("rb") as file:
         start = file.read(_BLOCK)
     is_wide = start.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
@@ -407,8 +385,6 @@ def _text_format(path: Path) -> tuple[str, str, int]:
     else:
         raise InputError("is not a text file; save the table as CSV in UTF-8")
     text = start.decode(encoding, "replace").removeprefix("\ufeff")
-    named = _SEPARATOR_LINE.match(text)
-    text = text[named.end() :] if named else text
     if not text.strip():
         raise InputError("is empty; give a header and a row for each client")
     lines = [line for line in re.split(r"[\r\n]+", re.sub(r'"[^"]*"', "", text)) if line][:_LINES]
@@ -418,9 +394,9 @@ def _text_format(path: Path) -> tuple[str, str, int]:
         return counts[0] if len({*counts}) == 1 else 0, counts[0]
 
     # The separator that gives all lines the same number of fields, and the most; a comma if none does.
-    separator = named[1] if named else max(_SEPARATORS, key=fields)
+    separator = max(_SEPARATORS, key=fields)
     _check_columns(1 + sum(line.count(separator) for line in lines[:1]))
-    return encoding, separator, 1 if named else 0
+    return encoding, separator
 
 
 def write_parquet(path: Path, policy: str, parts: PlannedParts) -> None:
@@ -428,7 +404,7 @@ def write_parquet(path: Path, policy: str, parts: PlannedParts) -> None:
     with ExitStack() as opened:
         writer: Any = None
         for chunk, allocation in parts:
-            clients = chunk.names if isinstance(chunk.names, pa.ChunkedArray) else pa.array(chunk.client_names)
+            clients = chunk.names if isinstance(chunk.names, pa.Array) else pa.array(chunk.client_names)
             columns = [pa.array(column) for column in np.ascontiguousarray(allocation.n.T)]
             table = pa.table([clients, *columns], names=["client", *chunk.counts.class_names])
             if writer is None:

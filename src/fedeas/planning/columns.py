@@ -25,14 +25,13 @@ _PARTIES = (
 _CLIENT = re.compile(rf"({'|'.join(_PARTIES)})s?(_?(id|name|nr|no|number))?|cid|.+_id")
 _LABEL = re.compile(r"(label|class|target|category)(_?(id|name|label))?|labels|diagnosis")
 _COUNT = re.compile(r"counts?|n|num|number|(n|num|number_of)_(samples|images|examples)|samples|images|freq(uency)?")
-_SAMPLE = re.compile(r"(sample|image|img|picture|file|path|index|row)(_?(id|index|number|name|path|nr))?s?")
 _ROW_NUMBER = re.compile(r"|unnamed:_0|__index_level_0__|index|level_0|id|row(_?number)?|#")
 TOTAL = re.compile(r"total(_.*)?|sum|summe|gesamt|all")
 NUMBER = r"^\s*[-+]?(\d+\.?\d*|\.\d+)\s*$"
 _WHOLE = re.compile(r"\d+(\.0+)?")
 
-MAX_CLIENT_SIZE = 10**13
-"""The most samples of one client: the entropy of more could not be told from 0."""
+MAX_CLIENT_SIZE = 2**31 - 1
+"""The most samples of one client, and of a budget that is searched: sums of their squares fit 64 bits."""
 
 FEW_ROWS = 3
 """With fewer rows, counts may well go up by one from row to row."""
@@ -59,10 +58,6 @@ class Column:
     def names_rows(self) -> bool:
         """Whether the name says that these are clients or the numbers of rows."""
         return self.names_clients() or self.named_like(_ROW_NUMBER)
-
-    def names_samples(self) -> bool:
-        """Whether the name says that these are samples."""
-        return self.named_like(_SAMPLE)
 
     def holds_names(self) -> bool:
         """Whether the values are text, and none of them is a number."""
@@ -173,7 +168,11 @@ def layout_of(columns: Sequence[Column], asked: ColumnNames | None = None) -> La
     rest = [column for column in columns if column.name not in (client, asked.label, asked.count)]
     label = asked.label
     if label is None and (client is not None or asked.count is not None):
-        label = _label(rest, None if client is None else by_name[client], asked)
+        labels = [column for column in rest if column.named_like(_LABEL)]
+        plain = [column.name for column in labels if column.name.strip().lower() == "label"]
+        others = [column for column in rest if not column.named_like(_COUNT) and not column.named_like(_ROW_NUMBER)]
+        if plain or (len(labels) == 1 and (labels[0].is_text or others == labels)):
+            label = [*plain, labels[0].name][0]
     if label is None:
         if asked.count is not None:
             raise InputError(
@@ -219,34 +218,6 @@ def _client(columns: Sequence[Column], asked: ColumnNames) -> str | None:
             "clients, or add a column 'client' if it holds counts"
         )
     return None
-
-
-def _label(rest: Sequence[Column], client: Column | None, asked: ColumnNames) -> str | None:
-    """The column with the labels of a long table; None if the table is wide."""
-    labels = [column for column in rest if column.named_like(_LABEL)]
-    plain = next((column.name for column in labels if column.name.strip().lower() == "label"), None)
-    if plain is not None:
-        return plain
-    others = [column for column in rest if not column.named_like(_COUNT) and not column.named_like(_ROW_NUMBER)]
-    if len(labels) == 1 and (labels[0].is_text or others == labels):
-        return labels[0].name
-    if len(others) != 1:
-        return None
-    (other,) = others
-    holders = [] if client is None else [*client.head()]
-    if not other.is_text and asked.count is None and len({*holders}) == len(holders):
-        return None  # a wide table has two columns of numbers at least, and each client once
-    if other.names_samples():
-        raise InputError(
-            f"column {other.name!r} names samples, and no column their classes; add a column 'label', or "
-            f"{_call(other.name, 'label')} if these are classes"
-        )
-    if client is not None and asked.client is None and not client.names_rows():
-        raise InputError(
-            f"columns {_listed([client.name, other.name])} may name clients and classes; "
-            "call them 'client' and 'label', or say which with --client-column and --label-column"
-        )
-    return other.name
 
 
 def _wide(columns: Sequence[Column], client: str | None) -> Layout:

@@ -30,12 +30,6 @@ NameList = Iterable[object] | None
 Dictionaries = Mapping[Any, Mapping[Any, int]] | Sequence[Mapping[Any, int]]
 """Label counts as {client: {class: count}}, or as a {class: count} for each client."""
 
-MAX_BALANCED = 2**63
-"""Samples of all clients times classes stay below this, so that a plan that balances every client fits 64 bits."""
-
-MAX_SQUARED = 2**31 - 1
-"""Sums of squares of clients up to this size fit 64 bits."""
-
 MISSING = ("None", "nan", "NaT", "<NA>")
 """What the values print that stand for a missing name."""
 
@@ -83,11 +77,6 @@ def whole_numbers(values: ArrayLike, what: str) -> IntArray:
     if table.dtype.kind == "f" and not ((table == np.floor(table)) & (np.abs(table) < 2**63)).all():
         raise InputError(f"{what} must be whole numbers")
     return frozen_integers(table)
-
-
-def _check_total(samples: float, classes: int) -> None:
-    if samples * classes >= MAX_BALANCED:
-        raise InputError(f"{samples:,.0f} samples in {classes:,} classes are too many; plan for fewer clients")
 
 
 class NamedTable:
@@ -208,10 +197,8 @@ class LabelCounts(NamedTable):
 
         def add_up(rows: slice) -> None:
             block = self.n[rows]
-            largest = int(block.view(np.uint64).max())  # as unsigned, negative numbers are the largest
-            if largest > MAX_CLIENT_SIZE:
+            if block.view(np.uint64).max() > MAX_CLIENT_SIZE:  # as unsigned, negative numbers are the largest
                 self._refuse_wrong_counts()
-            _check_total(largest, self.num_classes)
             np.sum(block, axis=1, out=self.sizes[rows])
 
         for_row_blocks(add_up, *self.n.shape)
@@ -219,7 +206,6 @@ class LabelCounts(NamedTable):
             raise self._error("client with no samples; remove the row", self.sizes.argmin())
         if self.sizes.max() > MAX_CLIENT_SIZE:
             raise self._error(f"more than {MAX_CLIENT_SIZE:,} samples in one client", self.sizes.argmax())
-        _check_total(float(self.sizes.sum(dtype=np.float64)), self.num_classes)
         frozen(self.sizes)
 
     def _error(self, message: str, row: int | np.integer, label: str = "") -> InputError:
@@ -452,15 +438,6 @@ def _without_names(table: Any) -> tuple[Any, NameList, NameList]:
         classes = sorted(found, key=str)
     n = [[row.get(name, 0) for name in classes] for row in table]
     return n or np.empty((0, 0)), clients, classes
-
-
-def exact_integers(values: IntArray, largest: int) -> IntArray:
-    """The values as numbers whose squares are exact: Python's whole numbers if a client may be too large for 64 bits.
-
-    >>> exact_integers(np.array([10**12]), largest=10**12) ** 2
-    array([1000000000000000000000000], dtype=object)
-    """
-    return values if largest <= MAX_SQUARED else values.astype(object)
 
 
 @cache

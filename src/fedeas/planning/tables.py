@@ -229,9 +229,10 @@ def _opened(path: PathLike) -> Any:
 
 
 def _values(table: Any) -> dict[str, list[Any]]:
-    from fedeas.planning.arrow_tables import name_column, plain
+    from fedeas.planning.arrow_tables import coded_names
 
-    return {name: name_column(plain(table[name]), f"value in {name!r}").to_pylist() for name in table.column_names}
+    coded = {name: coded_names(table[name], f"value in {name!r}") for name in table.column_names}
+    return {name: values.take(which).to_pylist() for name, (values, which) in coded.items()}
 
 
 @contextmanager

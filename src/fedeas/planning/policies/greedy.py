@@ -38,7 +38,7 @@ class Greedy(Budgeted):
     def allocate(self, counts: LabelCounts) -> Allocation:
         """Spend the budget by falling gain."""
         total = searchable_budget(self.budget, [counts])
-        curves = Waterfill(counts, total)
+        curves = Waterfill(counts)
         surplus = total - int(curves.demand.sum())
         if surplus >= 0:
             samples = curves.demand.copy()

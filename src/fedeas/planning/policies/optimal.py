@@ -37,7 +37,7 @@ class Optimal(Budgeted):
     def allocate(self, counts: LabelCounts) -> CertifiedAllocation:
         """Exact for a small problem, with a certified gap for a large one."""
         total = searchable_budget(self.budget, [counts])
-        curves = Waterfill(counts, total)
+        curves = Waterfill(counts)
         if is_small(counts.num_clients, total):
             samples, gap = _by_dynamic_programming(curves, total), 0.0
         else:
@@ -61,7 +61,7 @@ class Optimal(Budgeted):
         )
         least, row, rest, filling.rest = np.inf, 0, filling.rest, 0
         for part in parts():
-            curves, first_row = Waterfill(part, fleet.largest), filling.first_row
+            curves, first_row = Waterfill(part), filling.first_row
             change = change_by(curves, filling.samples_of(curves), rest)
             if change.min() < least:
                 least, row = change.min(), first_row + int(change.argmin())

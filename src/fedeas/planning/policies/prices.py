@@ -133,7 +133,7 @@ class Fleet:
     """Facts about all clients that their curves need, and the samples to spend; the table is read once."""
 
     def __init__(self, parts: ReadParts, budget: Budget) -> None:
-        self.total = self.largest = searchable_budget(budget, parts())
+        self.total = searchable_budget(budget, parts())
         self.clients = self.samples = 0
         chosen: list[IntArray] = []
         stride = 1
@@ -142,7 +142,6 @@ class Fleet:
             while len(chosen) > 2 * SAMPLED_CLIENTS:
                 chosen, stride = chosen[::2], 2 * stride
             self.clients, self.samples = self.clients + part.num_clients, self.samples + part.total
-            self.largest = max(self.largest, int(part.sizes.max()))
         self.some = LabelCounts(np.stack(chosen))
         """About `SAMPLED_CLIENTS` clients, evenly from the whole table."""
         self.sampled_total = self.total * len(chosen) // self.clients

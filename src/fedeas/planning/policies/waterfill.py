@@ -21,13 +21,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from operator import attrgetter
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedeas.core.arrays import BoolArray, FloatArray, IntArray, for_row_blocks
-from fedeas.planning.counts import MAX_SQUARED, LabelCounts, exact_integers
+from fedeas.planning.counts import LabelCounts
 from fedeas.planning.policies.base import ReadParts
 from fedeas.planning.policies.prices import Fleet, Passes, bisect_price
 
@@ -46,8 +45,8 @@ class Round(NamedTuple):
 class SortedCounts:
     """The counts of each client in rising order, with the sums of the first 0, 1, ... of them and of their squares."""
 
-    def __init__(self, counts: LabelCounts, total: int = 0) -> None:
-        self.counts, self.largest = counts, max(int(counts.sizes.max()), total)
+    def __init__(self, counts: LabelCounts) -> None:
+        self.counts = counts
         self.sorted = np.empty_like(counts.n)
 
         def sort(rows: slice) -> None:
@@ -58,15 +57,14 @@ class SortedCounts:
 
     @cached_property
     def square_sums(self) -> IntArray:
-        """The sums of squares, in Python's whole numbers if 64 bits do not hold them."""
+        """The sums of squares."""
         return self._running_sums(2)
 
     def _running_sums(self, power: int) -> IntArray:
-        kind = np.int64 if power == 1 or self.largest <= MAX_SQUARED else object
-        sums: IntArray = np.zeros((len(self.counts), self.counts.num_classes + 1), dtype=kind)
+        sums = np.zeros((len(self.counts), self.counts.num_classes + 1), dtype=np.int64)
 
         def add(rows: slice) -> None:
-            np.cumsum(self.sorted[rows].astype(kind, copy=False) ** power, axis=1, out=sums[rows, 1:])
+            np.cumsum(self.sorted[rows] ** power, axis=1, out=sums[rows, 1:])
 
         for_row_blocks(add, *self.counts.n.shape)
         return sums
@@ -79,10 +77,10 @@ def cells_of(table: IntArray, rows: IntArray, columns: IntArray | int) -> IntArr
 
 
 class Waterfill(SortedCounts):
-    """The curves of all clients of a federation, for up to `total` samples."""
+    """The curves of all clients of a federation."""
 
-    def __init__(self, counts: LabelCounts, total: int = 0) -> None:
-        super().__init__(counts, total)
+    def __init__(self, counts: LabelCounts) -> None:
+        super().__init__(counts)
         self._sizes, self._rows = counts.sizes[:, None], np.arange(len(counts))[:, None]
 
     @cached_property
@@ -134,9 +132,9 @@ class Waterfill(SortedCounts):
 
     def gain(self, stage: IntArray | int, level: IntArray, odd: IntArray | int = 0) -> FloatArray:
         """The gain of the next sample, when `odd` samples have been placed in the round that begins at this level."""
-        rest, exact = self._sizes - cells_of(self.sums, self._rows, stage), exact_integers(level, self.largest)
-        above = self._rest_squares(stage) - exact * rest + odd * (exact + 1)
-        return self._sizes * ratio_of(above, ((rest + stage * level).astype(np.float64) + odd) ** 3)
+        rest = self._sizes - cells_of(self.sums, self._rows, stage)
+        above = self._rest_squares(stage) - level * rest + odd * (level + 1)
+        return self._sizes * (above / ((rest + stage * level).astype(np.float64) + odd) ** 3)
 
     def taken_above(self, price: float) -> IntArray:
         """How many samples each client takes until the gain of its next one is at or below `price`; for `Greedy`."""
@@ -158,9 +156,8 @@ class Waterfill(SortedCounts):
 
     def _values(self, at: Round, odd: IntArray) -> FloatArray:
         """The value of each client when `odd` samples have been placed in a round."""
-        level = exact_integers(at.level, self.largest)
-        squares = self._rest_squares(at.stage) + at.stage * level**2 + odd * (2 * level + 1)
-        return self._sizes * ratio_of(squares, (self._sizes + at.start + odd).astype(np.float64) ** 2)
+        squares = self._rest_squares(at.stage) + at.stage * at.level**2 + odd * (2 * at.level + 1)
+        return self._sizes * (squares / (self._sizes + at.start + odd).astype(np.float64) ** 2)
 
     @cached_property
     def _stage_ends(self) -> IntArray:
@@ -174,11 +171,6 @@ class Waterfill(SortedCounts):
 
     def _rest_squares(self, stage: IntArray | int) -> IntArray:
         return self.square_sums[:, -1:] - cells_of(self.square_sums, self._rows, stage)
-
-
-def ratio_of(above: IntArray, below: NDArray[np.floating[Any]]) -> FloatArray:
-    """The quotient as floats, also of Python's whole numbers."""
-    return np.asarray(above / below, dtype=np.float64)
 
 
 def cubic_root(linear: FloatArray, constant: FloatArray) -> FloatArray:
@@ -201,7 +193,6 @@ class Filling:
     The client in `rest_row` takes the rest of the budget as well.
     """
 
-    largest: int
     usual: Callable[[Waterfill], IntArray]
     rows: IntArray
     samples: IntArray
@@ -222,7 +213,7 @@ class Filling:
 
     def __call__(self, part: LabelCounts) -> IntArray:
         """The allocation of the next part."""
-        curves = Waterfill(part, self.largest)
+        curves = Waterfill(part)
         return curves.fill(self.samples_of(curves))
 
 
@@ -239,29 +230,26 @@ def fill_by_gain(
     What the budget leaves goes to the first client.
     """
 
-    def curves_of(part: LabelCounts) -> Waterfill:
-        return Waterfill(part, fleet.largest)
-
-    passes = Passes(parts, curves_of, lambda curves, price: int(take(curves, price).sum()))
+    passes = Passes(parts, Waterfill, lambda curves, price: int(take(curves, price).sum()))
     highest, demand = 0.0, 0  # a price at which nobody takes a sample, and the samples that balance everybody
     for curves in passes.curves():
         highest, demand = max(highest, 2 * curves.highest_gain), demand + int(curves.demand.sum())
     total = fleet.total
     if total >= demand:
-        return Filling(fleet.largest, attrgetter("demand"), np.empty(0, int), np.empty(0, int), total - demand)
-    some = curves_of(fleet.some)
+        return Filling(attrgetter("demand"), np.empty(0, int), np.empty(0, int), total - demand)
+    some = Waterfill(fleet.some)
     guess = bisect_price(lambda price: passes.taken(some, price) <= fleet.sampled_total, highest).enough
     low, high = passes.enclose(total, demand, highest, guess, OPEN_CLIENTS)
     low, high = low * (1 - margin), high * (1 + margin)
     opened, counts, first_row = [], [], 0
     for part in parts():
-        curves = curves_of(part)
+        curves = Waterfill(part)
         samples = take(curves, high)
         left = is_open(curves, samples, low)
         opened.append(first_row + np.flatnonzero(left))
         counts.append(part.n[left])
         total -= int(samples[~left].sum())
         first_row += part.num_clients
-    chosen = settle(curves_of(LabelCounts(np.concatenate(counts))), total, highest)
+    chosen = settle(Waterfill(LabelCounts(np.concatenate(counts))), total, highest)
     rest = total - int(chosen.sum())
-    return Filling(fleet.largest, lambda curves: take(curves, high), np.concatenate(opened), chosen, rest)
+    return Filling(lambda curves: take(curves, high), np.concatenate(opened), chosen, rest)
