@@ -229,7 +229,6 @@ def fill_by_gain(
 
     What the budget leaves goes to the first client.
     """
-
     passes = Passes(parts, Waterfill, lambda curves, price: int(take(curves, price).sum()))
     highest, demand = 0.0, 0  # a price at which nobody takes a sample, and the samples that balance everybody
     for curves in passes.curves():
