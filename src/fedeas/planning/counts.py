@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from fedeas.core.arrays import FloatArray, IntArray, for_row_blocks, frozen, frozen_integers, row_blocks
 from fedeas.core.errors import InputError
-from fedeas.core.foreign_text import first_of, for_html, in_one_form
+from fedeas.core.foreign_text import first_of, in_one_form
 from fedeas.planning.columns import MAX_CLIENT_SIZE, wrong_counts
 
 if TYPE_CHECKING:
@@ -32,9 +32,6 @@ Dictionaries = Mapping[Any, Mapping[Any, int]] | Sequence[Mapping[Any, int]]
 
 MISSING = ("None", "nan", "NaT", "<NA>")
 """What the values print that stand for a missing name."""
-
-MOST_SHOWN = 30
-"""Clients and classes that a notebook shows."""
 
 
 def _checked_names(what: str, axis: str, names: NameList, length: int) -> Names:
@@ -124,17 +121,11 @@ class NamedTable:
         index, columns = (None if names is None else list(names) for names in (self.clients, self.classes))
         return pandas.DataFrame(self.n.copy(), index=index, columns=columns)
 
-    def _repr_html_(self) -> str:
-        """The table in a notebook; a large one is cut off."""
-        head = "".join(f"<th>{for_html(name)}</th>" for name in ("", *self.class_names[:MOST_SHOWN], "total"))
-        rows = [
-            f"<th>{for_html(self.client_name(place))}</th>"
-            + "".join(f"<td>{count:,}</td>" for count in (*row[:MOST_SHOWN], row.sum()))
-            for place, row in enumerate(self.n[:MOST_SHOWN])
-        ]
-        cut = f"<p>{shape_text(self.n)}</p>" if max(self.n.shape) > MOST_SHOWN else ""
-        body = "</tr><tr>".join(rows)
-        return f"<table><thead><tr>{head}</tr></thead><tbody><tr>{body}</tr></tbody></table>{cut}"
+    def _repr_html_(self) -> str | None:
+        """The table in a notebook, if pandas is installed."""
+        with suppress(InputError):
+            return str(self.to_frame()._repr_html_())
+        return None
 
 
 def shape_text(n: IntArray) -> str:
