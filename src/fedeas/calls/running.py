@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedeas.config.reading import checked_config, load_config
+from fedeas.config.reading import checked_config, load_config, section_in
 from fedeas.config.run import UNSEEDED, RunConfig
 from fedeas.config.sections import PartitionConfig
 from fedeas.core.arrays import IntArray
@@ -114,11 +114,7 @@ def with_settings(config: RunConfig, settings: Mapping[str, Any]) -> RunConfig:
     content = config.model_dump()
     for name, value in settings.items():
         *sections, key = name.split("__")
-        place = content
-        for section in sections:
-            if not isinstance(place.get(section), dict):
-                raise InputError(f"setting {name}: no section {section!r}; write it as in train__lr=0.05")
-            place = place[section]
+        place = section_in(content, sections, f"setting {name}")
         before: Any = place.get(key)
         merges = isinstance(before, dict) and isinstance(value, Mapping)
         place[key] = {**before, **value} if merges else value
