@@ -246,7 +246,7 @@ BAD_CSV = {
     'client,x,y\n"a,1,2\nb,3,4\n': "row 1 has 1 cell, the header 3 (is a quotation mark not closed?)",
     "client,x,y\na,1,99999999999999999999999\n":
     "row 1 (client 'a'), class 'y': count 1e+23 is too large; give at most 2,147,483,647",
-    "client,x,y\na,true,false\n": "column 'x' holds bool, not counts; give whole numbers",
+    "client,x,y\na,true,false\n": "column 'x' holds text, not counts; remove it",
     "client,label\na,\n": "row 1: missing label; give one",
     "client,label\n": "the table of counts is empty",
 }  # fmt: skip

@@ -48,13 +48,15 @@ class ArrowTable:
     """A table in memory, and how counts are read from it."""
 
     def __init__(self, table: pa.Table) -> None:
-        self.table = table
-        self.schema, self.rows = table.schema, table.num_rows
-        self._check_header()
+        self.table, self.rows = table, table.num_rows
+        self.first = table[:HEAD_ROWS]
+        self.check_header(table.schema)
 
-    def _check_header(self) -> None:
-        _check_columns(len(self.schema))
-        twice = next((name for name, count in Counter(self.schema.names).items() if count > 1), None)
+    def check_header(self, schema: pa.Schema) -> None:
+        """Refuse too many columns, and two of one name."""
+        self.schema = schema
+        _check_columns(len(schema))
+        twice = next((name for name, count in Counter(schema.names).items() if count > 1), None)
         if twice is not None:
             raise InputError(f"has two columns named {twice!r}; rename one (is the header row missing?)")
 
@@ -65,7 +67,7 @@ class ArrowTable:
 
     def head(self, name: str) -> list[Any]:
         """The first values of a column; missing ones are left out."""
-        return list(self.table.column(name)[:HEAD_ROWS].drop_null().to_pylist())
+        return list(self.first.column(name).drop_null().to_pylist())
 
     def read(self, names: Sequence[str], counts: Sequence[str] = (), others: Sequence[str] = ()) -> pa.Table:
         """Columns of names, of counts, and others."""
@@ -111,68 +113,62 @@ class ArrowTable:
 
 
 class CsvFile(ArrowTable):
-    """A table of text, separated by commas, semicolons or tabs, in UTF-8, UTF-16 or Windows' Latin-1."""
+    """A table of text, separated by commas, semicolons or tabs, in UTF-8, UTF-16 or Windows' Latin-1.
+
+    Cells stay text until their column is read, so that names are kept as they are written: 007 is no number, NA a name.
+    """
 
     def __init__(self, path: Path) -> None:
-        self.path = path
-        self.encoding, self.separator = _text_format(path)
-        table = self._parsed()
-        columns = [_without_escapes(column) for column in table.columns]
-        super().__init__(pa.table(columns, names=[from_csv(name).strip() for name in table.column_names]))
-
-    def _parsed(self) -> pa.Table:
-        """The cells of the table; a row with too many or too few is refused by its number."""
+        encoding, separator, width = _text_format(path)
         wrong: list[csv.InvalidRow] = []
 
         def remember(row: csv.InvalidRow) -> str:
             wrong.append(row)
             return "error"
 
+        def parsed(**options: Any) -> pa.Table:
+            reading = csv.ReadOptions(encoding=encoding, autogenerate_column_names=True, **options)
+            kinds = {f"f{place}": pa.string() for place in range(width)}  # as pyarrow calls them
+            text = csv.ConvertOptions(column_types=kinds, strings_can_be_null=True, null_values=[""])
+            return csv.read_csv(
+                path, reading, csv.ParseOptions(delimiter=separator, invalid_row_handler=remember), text
+            )
+
         try:
-            return self._parse(csv.ConvertOptions(strings_can_be_null=True), remember)
+            table = parsed()
         except pa.ArrowInvalid:
             if not wrong:
                 raise
-        with suppress(pa.ArrowInvalid):
-            self._parse(None, remember, use_threads=False)  # only one core knows the row's number
-        row = wrong[-1]
-        cells = "1 cell" if row.actual_columns == 1 else f"{row.actual_columns:,} cells"
-        unclosed = " (is a quotation mark not closed?)" if row.actual_columns < row.expected_columns else ""
-        raise InputError(
-            f" has {cells}, the header {row.expected_columns:,}{unclosed}; give it as many, and put names that "
-            f"contain {self.separator!r} in quotes",
-            row=row.number - 2,  # the first line is row 1, and the first client row 0
-        )
-
-    def _parse(self, converting: csv.ConvertOptions | None, handler: Any = None, **options: Any) -> pa.Table:
-        parsing = csv.ParseOptions(delimiter=self.separator, invalid_row_handler=handler)
-        return csv.read_csv(self.path, csv.ReadOptions(encoding=self.encoding, **options), parsing, converting)
+            with suppress(pa.ArrowInvalid):
+                parsed(use_threads=False)  # only one core knows the row's number
+            row = wrong[-1]
+            cells = "1 cell" if row.actual_columns == 1 else f"{row.actual_columns:,} cells"
+            unclosed = " (is a quotation mark not closed?)" if row.actual_columns < row.expected_columns else ""
+            raise InputError(
+                f" has {cells}, the header {row.expected_columns:,}{unclosed}; give it as many, and put names that "
+                f"contain {separator!r} in quotes",
+                row=row.number - 2,  # the first line is row 1, and the first client row 0
+            ) from None
+        names = [from_csv(column[0].as_py() or "").strip() for column in table.columns]
+        super().__init__(table.rename_columns(names)[1:])
+        self.first = pa.table([_as_numbers(column) for column in self.first.columns], names=names)
+        self.schema = self.first.schema
 
     def read(self, names: Sequence[str], counts: Sequence[str] = (), others: Sequence[str] = ()) -> pa.Table:
-        """Columns of names, of counts, and others. Names are given as they are written.
+        """Columns of names, of counts, and others; names become numbers only if all are written as usual.
 
-        pyarrow takes 007 for the number 7, and NA for a missing value. So columns of names that it takes for something
-        else than text, or in which it misses values, are read again. Numbers stay numbers, and are sorted as such, if
-        every one is written as usual. Columns of counts in which some number has a point are read again, too: the point
-        of 1.000 may separate thousands, which is refused. Tables of counts rarely have one.
+        A count such as 1.000 is refused: its point may separate thousands.
         """
         table = super().read(names, counts, others)
-        unsure = [each for each in names if table[each].null_count or not is_text(table[each].type)]
-        pointed = [each for each in counts if pa.types.is_floating(table[each].type)]
-        if not unsure and not pointed:
-            return table
-        again = [*unsure, *pointed]
-        kinds = {f"f{self.table.column_names.index(name)}": pa.string() for name in again}  # as pyarrow calls them
-        converting = csv.ConvertOptions(
-            column_types=kinds, include_columns=[*kinds], strings_can_be_null=True, null_values=[""]
-        )
-        written = self._parse(converting, autogenerate_column_names=True, skip_rows_after_names=1)
-        for name, texts in zip(again, written.columns, strict=True):
-            if name in pointed:
+        columns = []
+        for name, texts in zip(table.column_names, table.columns, strict=True):
+            numbers = _as_numbers(texts)
+            if name not in counts and not _written_as_usual(texts, numbers):
+                numbers = compute.replace_substring_regex(texts, *FORMULA_IN_CSV)  # as it was before `for_csv`
+            elif name in counts and pa.types.is_floating(numbers.type):
                 _check_points(texts, name)
-            elif not _written_as_usual(texts, table[name]):
-                table = table.set_column(table.column_names.index(name), name, _without_escapes(texts))
-        return table
+            columns.append(numbers)
+        return pa.table(columns, names=table.column_names)
 
 
 class ParquetFile(ArrowTable):
@@ -185,8 +181,8 @@ class ParquetFile(ArrowTable):
         with path.open("rb") as file:
             if file.read(len(_PARQUET_START)) != _PARQUET_START:
                 raise InputError("is not a Parquet file; if it is CSV, let its name end in .csv")
-        self.schema, self.bytes = parquet.read_schema(path), path.stat().st_size
-        self._check_header()
+        self.check_header(parquet.read_schema(path))
+        self.bytes = path.stat().st_size
         texts = [field.name for field in self.schema if is_text(field.type)]
         self.file = parquet.ParquetFile(path, read_dictionary=texts)
         self.rows = self.file.metadata.num_rows
@@ -359,8 +355,16 @@ def _check_points(texts: pa.ChunkedArray, name: str) -> None:
         raise InputError(f", column {name!r}: {text} {ways}; write it without the point", row=row)
 
 
+def _as_numbers(texts: pa.ChunkedArray) -> pa.ChunkedArray:
+    """The column as numbers, if all of its texts are numbers."""
+    for kind in (pa.int64(), pa.float64()):
+        with suppress(pa.ArrowInvalid):
+            return compute.utf8_trim_whitespace(texts).cast(kind)
+    return texts
+
+
 def _written_as_usual(texts: pa.ChunkedArray, numbers: pa.ChunkedArray) -> bool:
-    if numbers.null_count != texts.null_count or not is_number(numbers.type) or pa.types.is_null(numbers.type):
+    if is_text(numbers.type):
         return False
     usual = numbers.cast(pa.string())
     if pa.types.is_floating(numbers.type):
@@ -368,13 +372,8 @@ def _written_as_usual(texts: pa.ChunkedArray, numbers: pa.ChunkedArray) -> bool:
     return bool(compute.all(compute.equal(usual, compute.utf8_trim_whitespace(texts))).as_py())
 
 
-def _without_escapes(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Text as it was before `for_csv`."""
-    return compute.replace_substring_regex(column, *FORMULA_IN_CSV) if pa.types.is_string(column.type) else column
-
-
-def _text_format(path: Path) -> tuple[str, str]:
-    """Encoding and separator of a CSV file; refuse one that is empty."""
+def _text_format(path: Path) -> tuple[str, str, int]:
+    """Encoding, separator and number of columns of a CSV file; refuse one that is empty."""
     with path.open("rb") as file:
         start = file.read(_BLOCK)
     is_wide = start.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
@@ -395,8 +394,9 @@ def _text_format(path: Path) -> tuple[str, str]:
 
     # The separator that gives all lines the same number of fields, and the most; a comma if none does.
     separator = max(_SEPARATORS, key=fields)
-    _check_columns(1 + sum(line.count(separator) for line in lines[:1]))
-    return encoding, separator
+    width = 1 + sum(line.count(separator) for line in lines[:1])
+    _check_columns(width)
+    return encoding, separator, width
 
 
 def write_parquet(path: Path, policy: str, parts: PlannedParts) -> None:
