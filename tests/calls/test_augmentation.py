@@ -302,7 +302,7 @@ def test_a_fitted_gaussian_can_be_given():
         ("agreeing(of=gaussian, classifier=judge)", "fit a GaussianGenerator"),
         ("diffusion", "as in diffusion(weights=digits)"),
         ("diffusion(weights=nowhere)", "no weights called 'nowhere'"),
-        ("diffusion(weights=digits)", "make 10 classes of 1 x 8 x 8, the dataset has 3 classes of 1 x 4 x 4"),
+        ("diffusion(weights=digits)", "the plan has 3 classes, the generator 10; plan with its classes"),
         ("sd-turbo", "TextToImage.load"),
         ("agreeing(of=diffusion(weights=digits))", "needs a trained classifier"),
         ("shared", "as in diffusion(weights=digits)"),
@@ -331,16 +331,19 @@ def test_a_gaussian_can_be_given_as_a_file(tmp_path, spec, names):
 @pytest.mark.parametrize(
     ("image", "shape"),
     [
-        (Image.new("RGB", (5, 3)), "3 x 3 x 5"),
-        (Image.new("L", (5, 3)), "1 x 3 x 5"),
-        (torch.zeros(3, 5, 4), "3 x 5 x 4"),
-        (torch.zeros(5, 4, 3), "3 x 5 x 4"),
-        (torch.zeros(5, 4), "1 x 5 x 4"),
+        (Image.new("RGB", (5, 3)), (3, 3, 5)),
+        (Image.new("L", (5, 3)), (1, 3, 5)),
+        (torch.zeros(3, 5, 4), (3, 5, 4)),
+        (torch.zeros(5, 4, 3), (3, 5, 4)),
+        (torch.zeros(5, 4), (1, 5, 4)),
     ],
 )
-def test_specs_are_made_for_the_shape_of_the_first_image(image, shape):
-    message = f"make 10 classes of 1 x 8 x 8, the dataset has 3 classes of {shape}"
-    refused(message, dataset=[(image, 0)] * 32, generator="diffusion(weights=digits)")
+def test_functions_make_images_of_the_shape_of_the_first_real_one(image, shape):
+    def blank(labels, index):
+        return np.zeros((len(labels), *shape), np.uint8)
+
+    data = augment([(image, 0)] * 32, [0] * 32, 3, blank, transform=lambda made: image)
+    assert data.images.shape == (data.num_synthetic, *shape)
 
 
 # Refused arguments.
@@ -385,7 +388,7 @@ class Stream(IterableDataset):
         ({"num_classes": 4}, "the generator makes 3 classes, not 4"),
         ({"generator": 3}, "generator must be a Generator, a spec such as python:module:name or a function"),
         ({"client": -1}, "client must be between 0 and"),
-        ({"client": "3"}, "client '3': a name needs a plan"),
+        ({"client": "3"}, "client must be a whole number, not '3'; a name needs a plan"),
         ({"policy": "lots"}, "unknown policy 'lots'"),
         ({"policy": "fedeas(beta=-1)"}, "beta must be a finite number above 0"),
         ({"policy": FedEAS}, "FedEAS is a class"),

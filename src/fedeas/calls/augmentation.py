@@ -17,14 +17,13 @@ from torch.utils.data import Dataset
 
 from fedeas.calls.plans import plan as plan_counts
 from fedeas.core.arrays import IntArray
-from fedeas.core.devices import chosen_device
 from fedeas.core.errors import InputError, PolicyError, SpecError
 from fedeas.core.files import PathLike
 from fedeas.generators.bank import Bank
 from fedeas.generators.base import Shape, checked_address, plan_addresses
-from fedeas.generators.registry import AnyGenerator, generator_from, parse_generator
-from fedeas.generators.settings import GeneratorContext
-from fedeas.planning.counts import LabelCounts, whole_numbers
+from fedeas.generators.plan_images import source_for
+from fedeas.generators.registry import AnyGenerator, parse_generator
+from fedeas.planning.counts import Allocation, LabelCounts, whole_numbers
 from fedeas.planning.plan import AnyPlan, read_plan
 from fedeas.planning.policies import POLICIES, AllocationPolicy, FedEAS
 
@@ -113,11 +112,8 @@ def augment(
         classes = _checked_labels(dataset, labels, num_classes)
         number, row = _row(policy, plan, budget, client, classes, num_classes)
         made, index = plan_addresses(number, row)
-        settings = parse_generator(generator) if isinstance(generator, str) else None
-        if settings is not None:  # a client has its own samples only, and the generator may have too few images
-            if reason := settings.needs_data():
-                raise InputError(reason)
-            settings.check_plan(row[None])
+        if isinstance(generator, str) and (reason := parse_generator(generator).needs_data()):
+            raise InputError(reason)  # a client has its own samples only
         if not row.any():  # neither load the generator nor read the dataset
             return Augmented(classes.size, row, dataset)
         sample = dataset[0]
@@ -131,16 +127,8 @@ def augment(
             wrong = f"sample 0 is of class {own}, but labels begin with {classes[0]}"
             raise InputError(f"{wrong}; give them in samples' order")
 
-        def context() -> GeneratorContext:
-            """What a client knows for its generator: the number of classes and the shape of its images."""
-            names = tuple(map(str, range(num_classes)))
-            form = settings.known_form() if settings is not None else None
-            if form is not None and len(form[0]) == num_classes:
-                names = form[0]  # labels are numbers, whatever the file calls the classes
-            device = str(chosen_device("auto"))
-            return GeneratorContext.without_images("the dataset", names, _shape(image), device=device)
-
-        source = generator_from(generator, context)
+        shape = None if hasattr(generator, "shape") else _shape(image)
+        source = source_for(Allocation(row[None]), generator, shape=shape).generator
         if source.num_classes != num_classes:
             raise InputError(f"the generator makes {source.num_classes} classes, not {num_classes}; give one that fits")
         convert = transform or (np.asarray if isinstance(image, np.ndarray) else torch.as_tensor)
@@ -203,10 +191,8 @@ def _row(
         number = table.row_of(0 if client is None else client)
         row = table.n[number]
     else:
-        if isinstance(client, str):
-            raise InputError(f"client {client!r}: a name needs a plan with names; give the number")
         if client is not None and not isinstance(client, int | np.integer):
-            raise InputError(f"client must be a whole number, not {client!r}")
+            raise InputError(f"client must be a whole number, not {client!r}; a name needs a plan with names")
         number = int(client or 0)
         if budget is None:
             found = plan_counts(LabelCounts(np.bincount(classes, minlength=num_classes)[None]), policy or PAPER)

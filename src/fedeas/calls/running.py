@@ -22,9 +22,9 @@ from fedeas.data.partition import PAPER_SEED
 from fedeas.federation.split import Split, set_aside, split_as, split_of
 from fedeas.generators.base import plan_addresses
 from fedeas.generators.kinds import HeldOut, Shared
-from fedeas.generators.pools import distinct_in_pool, taken_from_pool
+from fedeas.generators.pools import HeldOutImages, SharedPool, distinct_in_pool
 from fedeas.generators.registry import parse_generator
-from fedeas.generators.settings import GeneratorContext, GeneratorSettings
+from fedeas.generators.settings import GeneratorSettings
 from fedeas.planning.counts import LabelCounts
 from fedeas.planning.examples import EXAMPLES
 from fedeas.planning.plan import Plan
@@ -172,20 +172,16 @@ class RunPlan(Plan):
     def distinct(self) -> int:
         """How many different images the clients get."""
         pool = self.source if isinstance(self.source, Shared) else None
-        if not isinstance(pool.of if pool else self.source, HeldOut):
+        source = pool.of if pool else self.source
+        if not isinstance(source, HeldOut):
             return int(self.made.sum())
         classes = self.n.shape[1]
-        of_a_class = self.held_out // classes  # those that are asked for beyond their number repeat
-        if pool is not None:
-            return sum(np.unique(np.flatnonzero(one) % of_a_class).size for one in taken_from_pool(self.n, pool.each).T)
-        assert self.source is not None
-        # The generator gets the numbers of the held-out images in place of the images.
-        numbers = np.arange(classes * of_a_class, dtype=np.uint32).view(np.uint8).reshape(-1, 1, 2, 2)
-        aside = numbers, np.repeat(np.arange(classes), of_a_class)
-        context = GeneratorContext("", *aside, tuple(map(str, range(classes))), held_out=aside, plan=self.n)
-        generator = self.source.ready(context)
-        taken = [generator.sample(*plan_addresses(client, row)).reshape(-1, 4) for client, row in enumerate(self.n)]
-        return np.unique(np.concatenate(taken).view(np.uint32)).size
+        labels = np.repeat(np.arange(classes), self.held_out // classes)
+        numbers: Any = np.arange(labels.size).reshape(-1, 1, 1, 1)  # in place of the images
+        images = HeldOutImages(numbers, labels, classes, self.n if source.disjoint and not pool else None)
+        generator = SharedPool(images, pool.each) if pool else images
+        taken = [generator.sample(*plan_addresses(client, row)) for client, row in enumerate(self.n)]
+        return np.unique(np.concatenate(taken)).size
 
 
 def partition(

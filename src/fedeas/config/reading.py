@@ -129,17 +129,9 @@ def _shortened(value: object) -> str:
     return shown if len(shown) <= 80 else f"{shown[:80]}..."
 
 
-OTHER_NAMES = {
-    "learning_rate": "train.lr", "local_epochs": "train.epochs", "num_rounds": "rounds.total",
-    "num_clients": "partition.clients", "fraction_fit": "rounds.participation", "model_name": "model.name",
-    "beta": "policy",
-}  # fmt: skip
-"""What other tools call our keys."""
-
-
 def _nearest_key(unknown: str) -> str | None:
     """The key, with its section, whose name is most like this one."""
     flat, (section, _, name) = RunConfig().flat, unknown.rpartition(".")
-    places = {key.rpartition(".")[2]: key for key in reversed(flat)} | OTHER_NAMES
+    places = {key.rpartition(".")[2]: key for key in reversed(flat)}
     near = next(iter(difflib.get_close_matches(name, places, n=1)), "")
     return given if (given := f"{section}.{near}") in flat else places.get(near)

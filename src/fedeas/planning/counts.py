@@ -168,8 +168,6 @@ class LabelCounts(NamedTable):
     def __init__(self, n: ArrayLike | Dictionaries, clients: NameList = None, classes: NameList = None) -> None:
         values, own_clients, own_classes = _without_names(n)
         wanted = "counts must be a table of clients x classes"
-        if hasattr(values, "toarray"):
-            raise InputError(f"{wanted}, not {type(values).__name__}; give an array, such as .toarray()")
         table = numbers_in(values, "counts")
         if table.ndim != 2:
             raise InputError(f"{wanted}, not {table.ndim}-dimensional")
