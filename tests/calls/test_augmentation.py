@@ -385,7 +385,7 @@ class Stream(IterableDataset):
         ({"dataset": [(np.zeros((1, 4, 4), np.uint8), torch.eye(3)[0])] * 32}, "not float32 tensor (3,)"),
         ({"num_classes": 1}, "num_classes must be a whole number from 2 on, not 1"),
         ({"num_classes": 3.0}, "num_classes must be a whole number from 2 on, not 3.0"),
-        ({"num_classes": 4}, "the generator makes 3 classes, not 4"),
+        ({"num_classes": 4}, "the plan has 4 classes, the generator 3; plan with its classes"),
         ({"generator": 3}, "generator must be a Generator, a spec such as python:module:name or a function"),
         ({"client": -1}, "client must be between 0 and"),
         ({"client": "3"}, "client must be a whole number, not '3'; a name needs a plan"),

@@ -129,8 +129,6 @@ def augment(
 
         shape = None if hasattr(generator, "shape") else _shape(image)
         source = source_for(Allocation(row[None]), generator, shape=shape).generator
-        if source.num_classes != num_classes:
-            raise InputError(f"the generator makes {source.num_classes} classes, not {num_classes}; give one that fits")
         convert = transform or (np.asarray if isinstance(image, np.ndarray) else torch.as_tensor)
         _check_fit(source.shape, image, convert)
         images = (source if bank is None else Bank(bank).of(source)).sample(made, index)
