@@ -18,16 +18,14 @@ is not always the best allocation, and why levels, not single samples, are the p
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cached_property
-from operator import attrgetter
 from typing import NamedTuple
 
 import numpy as np
 
 from fedeas.core.arrays import BoolArray, FloatArray, IntArray, for_row_blocks
 from fedeas.planning.counts import LabelCounts
-from fedeas.planning.policies.base import ReadParts
+from fedeas.planning.policies.base import Placer, ReadParts
 from fedeas.planning.policies.prices import Fleet, Passes, bisect_price
 
 OPEN_CLIENTS = 100_000
@@ -186,69 +184,45 @@ def cubic_root(linear: FloatArray, constant: FloatArray) -> FloatArray:
     return np.where(steepness < 1e100, root, np.cbrt(-constant))  # the linear term is lost in rounding, or 0
 
 
-@dataclass
-class Filling:
-    """Place the next part: each client takes what `usual` says, except some, given by row and number of samples.
+def filled(samples: IntArray) -> Placer:
+    """Place the next part, given the samples of each client."""
+    start = 0
 
-    The client in `rest_row` takes the rest of the budget as well.
-    """
+    def place(part: LabelCounts) -> IntArray:
+        nonlocal start
+        start += len(part)
+        return Waterfill(part).fill(samples[start - len(part) : start])
 
-    usual: Callable[[Waterfill], IntArray]
-    rows: IntArray
-    samples: IntArray
-    rest: int = 0
-    rest_row: int = 0
-    first_row: int = 0
-
-    def samples_of(self, curves: Waterfill) -> IntArray:
-        """The samples of each client of the next part; parts come in order."""
-        samples = self.usual(curves).copy()
-        rows, rest_row = self.rows - self.first_row, self.rest_row - self.first_row
-        here = (rows >= 0) & (rows < len(samples))
-        samples[rows[here]] = self.samples[here]
-        if 0 <= rest_row < len(samples):
-            samples[rest_row] += self.rest
-        self.first_row += len(samples)
-        return samples
-
-    def __call__(self, part: LabelCounts) -> IntArray:
-        """The allocation of the next part."""
-        curves = Waterfill(part)
-        return curves.fill(self.samples_of(curves))
+    return place
 
 
-def fill_by_gain(
+def spend_by_gain(
     parts: ReadParts,
     fleet: Fleet,
     take: Callable[[Waterfill, float], IntArray],
     settle: Callable[[Waterfill, int, float], IntArray],
     is_open: Callable[[Waterfill, IntArray, float], BoolArray],
     margin: float,
-) -> Filling:
-    """All clients `take` the samples above a price; memory is enough to `settle` those that are still open near it.
+) -> tuple[IntArray, int]:
+    """The samples of each client, and what the budget leaves.
 
-    What the budget leaves goes to the first client.
+    All clients `take` the samples above a price; memory is enough to `settle` those that are still open near it.
     """
     passes = Passes(parts, Waterfill, lambda curves, price: int(take(curves, price).sum()))
     highest, demand = 0.0, 0  # a price at which nobody takes a sample, and the samples that balance everybody
     for curves in passes.curves():
         highest, demand = max(highest, 2 * curves.highest_gain), demand + int(curves.demand.sum())
-    total = fleet.total
-    if total >= demand:
-        return Filling(attrgetter("demand"), np.empty(0, int), np.empty(0, int), total - demand)
+    if fleet.total >= demand:
+        return np.concatenate([curves.demand for curves in passes.curves()]), fleet.total - demand
     some = Waterfill(fleet.some)
     guess = bisect_price(lambda price: passes.taken(some, price) <= fleet.sampled_total, highest).enough
-    low, high = passes.enclose(total, demand, highest, guess, OPEN_CLIENTS)
-    low, high = low * (1 - margin), high * (1 + margin)
-    opened, counts, first_row = [], [], 0
-    for part in parts():
-        curves = Waterfill(part)
-        samples = take(curves, high)
-        left = is_open(curves, samples, low)
-        opened.append(first_row + np.flatnonzero(left))
-        counts.append(part.n[left])
-        total -= int(samples[~left].sum())
-        first_row += part.num_clients
-    chosen = settle(Waterfill(LabelCounts(np.concatenate(counts))), total, highest)
-    rest = total - int(chosen.sum())
-    return Filling(lambda curves: take(curves, high), np.concatenate(opened), chosen, rest)
+    low, high = passes.enclose(fleet.total, demand, highest, guess, OPEN_CLIENTS)
+    taken, opened, counts = [], [], []
+    for curves in passes.curves():
+        taken.append(take(curves, high * (1 + margin)))
+        opened.append(is_open(curves, taken[-1], low * (1 - margin)))
+        counts.append(curves.counts.n[opened[-1]])
+    samples, left = np.concatenate(taken), np.concatenate(opened)
+    near = Waterfill(LabelCounts(np.concatenate(counts)))
+    samples[left] = settle(near, fleet.total - int(samples[~left].sum()), highest)
+    return samples, fleet.total - int(samples.sum())
