@@ -69,9 +69,9 @@ class ArrowTable:
         """The first values of a column; missing ones are left out."""
         return list(self.first.column(name).drop_null().to_pylist())
 
-    def read(self, names: Sequence[str], counts: Sequence[str] = (), others: Sequence[str] = ()) -> pa.Table:
-        """Columns of names, of counts, and others."""
-        return self.table.select([*names, *counts, *others])
+    def read(self, names: Sequence[str], counts: Sequence[str] = ()) -> pa.Table:
+        """Columns of names and of counts."""
+        return self.table.select([*names, *counts])
 
     def wide(self, layout: Layout) -> tuple[Any, Any]:
         """Counts with a row for each client, and the column of the clients' names."""
@@ -154,16 +154,16 @@ class CsvFile(ArrowTable):
         self.first = pa.table([_as_numbers(column) for column in self.first.columns], names=names)
         self.schema = self.first.schema
 
-    def read(self, names: Sequence[str], counts: Sequence[str] = (), others: Sequence[str] = ()) -> pa.Table:
-        """Columns of names, of counts, and others; names become numbers only if all are written as usual.
+    def read(self, names: Sequence[str], counts: Sequence[str] = ()) -> pa.Table:
+        """Columns of names and of counts; names become numbers only if all are written as usual.
 
         A count such as 1.000 is refused: its point may separate thousands.
         """
-        table = super().read(names, counts, others)
+        table = super().read(names, counts)
         columns = []
         for name, texts in zip(table.column_names, table.columns, strict=True):
             numbers = _as_numbers(texts)
-            if name not in counts and not _written_as_usual(texts, numbers):
+            if is_text(numbers.type) or (name in names and not _written_as_usual(texts, numbers)):
                 numbers = compute.replace_substring_regex(texts, *FORMULA_IN_CSV)  # as it was before `for_csv`
             elif name in counts and pa.types.is_floating(numbers.type):
                 _check_points(texts, name)
@@ -192,9 +192,9 @@ class ParquetFile(ArrowTable):
         first = next(self.file.iter_batches(HEAD_ROWS, columns=[name]), None)
         return [] if first is None else list(first.column(0).drop_null().to_pylist())
 
-    def read(self, names: Sequence[str], counts: Sequence[str] = (), others: Sequence[str] = ()) -> pa.Table:
-        """Columns of names, of counts, and others; refuse a table that is far larger than its file."""
-        columns = [*names, *counts, *others]
+    def read(self, names: Sequence[str], counts: Sequence[str] = ()) -> pa.Table:
+        """Columns of names and of counts; refuse a table that is far larger than its file."""
+        columns = [*names, *counts]
         check_cells(self.rows * max(1, len(columns)), self.bytes)
         return self.file.read(columns=columns)
 
@@ -364,8 +364,6 @@ def _as_numbers(texts: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def _written_as_usual(texts: pa.ChunkedArray, numbers: pa.ChunkedArray) -> bool:
-    if is_text(numbers.type):
-        return False
     usual = numbers.cast(pa.string())
     if pa.types.is_floating(numbers.type):
         usual = compute.replace_substring_regex(usual, r"^(-?\d+)$", r"\1.0")  # as Python writes them

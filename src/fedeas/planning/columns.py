@@ -25,6 +25,7 @@ _PARTIES = (
 _CLIENT = re.compile(rf"({'|'.join(_PARTIES)})s?(_?(id|name|nr|no|number))?|cid|.+_id")
 _LABEL = re.compile(r"(label|class|target|category)(_?(id|name|label))?|labels|diagnosis")
 _COUNT = re.compile(r"counts?|n|num|number|(n|num|number_of)_(samples|images|examples)|samples|images|freq(uency)?")
+_SAMPLE = re.compile(r"(sample|image|img|picture|file|path|index|row)(_?(id|index|number|name|path|nr))?s?")
 _ROW_NUMBER = re.compile(r"|unnamed:_0|__index_level_0__|index|level_0|id|row(_?number)?|#")
 TOTAL = re.compile(r"total(_.*)?|sum|summe|gesamt|all")
 NUMBER = r"^\s*[-+]?(\d+\.?\d*|\.\d+)\s*$"
@@ -58,6 +59,10 @@ class Column:
     def names_rows(self) -> bool:
         """Whether the name says that these are clients or the numbers of rows."""
         return self.names_clients() or self.named_like(_ROW_NUMBER)
+
+    def names_samples(self) -> bool:
+        """Whether the name says that these are samples."""
+        return self.named_like(_SAMPLE)
 
     def holds_names(self) -> bool:
         """Whether the values are text, and none of them is a number."""

@@ -72,7 +72,7 @@ def read_columns(path: PathLike) -> dict[str, list[Any]]:
     with _naming(path):
         file = _opened(path)
         clients = [name for name in file.schema.names if Column(name).names_clients()]
-        return _values(file.read(clients, others=[name for name in file.schema.names if name not in clients]))
+        return _values(file.read(clients, [name for name in file.schema.names if name not in clients]))
 
 
 class CountTable:

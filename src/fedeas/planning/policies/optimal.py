@@ -60,7 +60,7 @@ class Optimal(Budgeted):
         )
         start, least, row = 0, np.inf, 0
         for part in parts():
-            change = change_by(Waterfill(part), samples[start : start + len(part)], rest)
+            change = change_by(Waterfill(part), samples[start : start + len(part)].astype(np.int64), rest)
             if change.min() < least:
                 least, row = change.min(), start + int(change.argmin())
             start += len(part)

@@ -22,6 +22,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fedeas.core.arrays import BoolArray, FloatArray, IntArray, for_row_blocks
 from fedeas.planning.counts import LabelCounts
@@ -184,14 +185,14 @@ def cubic_root(linear: FloatArray, constant: FloatArray) -> FloatArray:
     return np.where(steepness < 1e100, root, np.cbrt(-constant))  # the linear term is lost in rounding, or 0
 
 
-def filled(samples: IntArray) -> Placer:
+def filled(samples: NDArray[np.integer]) -> Placer:
     """Place the next part, given the samples of each client."""
     start = 0
 
     def place(part: LabelCounts) -> IntArray:
         nonlocal start
         start += len(part)
-        return Waterfill(part).fill(samples[start - len(part) : start])
+        return Waterfill(part).fill(samples[start - len(part) : start].astype(np.int64))
 
     return place
 
@@ -203,7 +204,7 @@ def spend_by_gain(
     settle: Callable[[Waterfill, int, float], IntArray],
     is_open: Callable[[Waterfill, IntArray, float], BoolArray],
     margin: float,
-) -> tuple[IntArray, int]:
+) -> tuple[NDArray[np.int32], int]:
     """The samples of each client, and what the budget leaves.
 
     All clients `take` the samples above a price; memory is enough to `settle` those that are still open near it.
@@ -213,14 +214,15 @@ def spend_by_gain(
     for curves in passes.curves():
         highest, demand = max(highest, 2 * curves.highest_gain), demand + int(curves.demand.sum())
     if fleet.total >= demand:
-        return np.concatenate([curves.demand for curves in passes.curves()]), fleet.total - demand
+        return np.concatenate([curves.demand.astype(np.int32) for curves in passes.curves()]), fleet.total - demand
     some = Waterfill(fleet.some)
     guess = bisect_price(lambda price: passes.taken(some, price) <= fleet.sampled_total, highest).enough
     low, high = passes.enclose(fleet.total, demand, highest, guess, OPEN_CLIENTS)
     taken, opened, counts = [], [], []
     for curves in passes.curves():
-        taken.append(take(curves, high * (1 + margin)))
-        opened.append(is_open(curves, taken[-1], low * (1 - margin)))
+        above = take(curves, high * (1 + margin))
+        taken.append(above.astype(np.int32))  # there may be millions of clients
+        opened.append(is_open(curves, above, low * (1 - margin)))
         counts.append(curves.counts.n[opened[-1]])
     samples, left = np.concatenate(taken), np.concatenate(opened)
     near = Waterfill(LabelCounts(np.concatenate(counts)))
