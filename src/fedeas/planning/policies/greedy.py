@@ -51,7 +51,7 @@ class Greedy(Budgeted):
         """The same for a table that does not fit into memory."""
         samples, rest = spend_by_gain(
             parts,
-            Fleet(parts, self.budget),
+            Fleet(parts, searchable_budget(self.budget, parts())),
             Waterfill.taken_above,
             lambda near, total, _: by_falling_gain(near, total),
             lambda curves, samples, low: next_gain(curves, samples) >= low,

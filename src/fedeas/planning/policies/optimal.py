@@ -46,7 +46,7 @@ class Optimal(Budgeted):
 
     def in_parts(self, parts: ReadParts) -> Placer:
         """The same for a table that does not fit into memory; one more reading places the last few samples."""
-        fleet = Fleet(parts, self.budget)
+        fleet = Fleet(parts, searchable_budget(self.budget, parts()))
         if is_small(fleet.clients, fleet.total):
             whole = Waterfill(LabelCounts(np.concatenate([part.n for part in parts()])))
             return filled(_by_dynamic_programming(whole, fleet.total))

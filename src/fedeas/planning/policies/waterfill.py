@@ -218,13 +218,15 @@ def spend_by_gain(
     some = Waterfill(fleet.some)
     guess = bisect_price(lambda price: passes.taken(some, price) <= fleet.sampled_total, highest).enough
     low, high = passes.enclose(fleet.total, demand, highest, guess, OPEN_CLIENTS)
-    taken, opened, counts = [], [], []
+    taken, opened, counts, total = [], [], [], fleet.total
     for curves in passes.curves():
         above = take(curves, high * (1 + margin))
         taken.append(above.astype(np.int32))  # there may be millions of clients
-        opened.append(is_open(curves, above, low * (1 - margin)))
-        counts.append(curves.counts.n[opened[-1]])
-    samples, left = np.concatenate(taken), np.concatenate(opened)
-    near = Waterfill(LabelCounts(np.concatenate(counts)))
-    samples[left] = settle(near, fleet.total - int(samples[~left].sum()), highest)
-    return samples, fleet.total - int(samples.sum())
+        left = is_open(curves, above, low * (1 - margin))
+        opened.append(left)
+        counts.append(curves.counts.n[left])
+        total -= int(above[~left].sum())
+    samples = np.concatenate(taken)
+    chosen = settle(Waterfill(LabelCounts(np.concatenate(counts))), total, highest)
+    samples[np.concatenate(opened)] = chosen
+    return samples, total - int(chosen.sum())
