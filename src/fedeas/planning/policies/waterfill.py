@@ -156,7 +156,8 @@ class Waterfill(SortedCounts):
     def _values(self, at: Round, odd: IntArray) -> FloatArray:
         """The value of each client when `odd` samples have been placed in a round."""
         squares = self._rest_squares(at.stage) + at.stage * at.level**2 + odd * (2 * at.level + 1)
-        return self._sizes * (squares / (self._sizes + at.start + odd).astype(np.float64) ** 2)
+        values: FloatArray = self._sizes * (squares / (self._sizes + at.start + odd).astype(np.float64) ** 2)
+        return values
 
     @cached_property
     def _stage_ends(self) -> IntArray:
