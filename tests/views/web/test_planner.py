@@ -136,7 +136,7 @@ def test_an_error_names_the_boxes_of_the_page_not_the_options_of_the_command_lin
     boxes = {box.label for box in (*app.text_input, *app.expander)}
     for table, box in {
         b"ort,cat,dog\n1,3,4\n2,5,6\n3,7,8\n": "write ort into 'Column of the client'",
-        b"befund,ort,count\nx,a,3\ny,a,4\n": "'Column of the client' and 'Column of the label'",
+        b"befund,ort,count\nx,a,3\ny,a,4\n": "'Column of the client', 'Column of the label'",
         b"client,label,count\na,x,3\na,x,4\nb,y,5\n": "write count into 'Column of the count'",
         b"client,city,cat\na,Bonn,1\nb,Kiel,3\n": "'Column of the count'",
         b"label,count\nx,3\n": "'Column of the client'",
