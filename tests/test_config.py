@@ -81,10 +81,8 @@ def test_participants_are_at_least_one():
 @pytest.mark.parametrize(
     ("override", "message"),
     [
-        ("train.learning_rate=1", "unknown key 'train.learning_rate'; did you mean 'train.lr'?"),
         ("train.epoch=1", "unknown key 'train.epoch'; did you mean 'train.epochs'?"),
         ("lr=1", "unknown key 'lr'; did you mean 'train.lr'?"),
-        ("beta=3", "unknown key 'beta'; did you mean 'policy'?"),
         ("polcy=uniform", "unknown key 'polcy'; did you mean 'policy'?"),
         ("train.lr=fast", "train.lr: Input should be a valid number, not 'fast'"),
         ("train.lr=0", "train.lr: Input should be greater than 0, not 0"),

@@ -33,11 +33,11 @@ def test_names_are_in_every_form_of_a_plan(tmp_path):
     html = plan._repr_html_()
     assert all(part in html for part in ("&lt;b&gt;", "cat", "<td>52</td>"))
     assert "<b>" not in html
-    plan.save(tmp_path / "plan.json")
-    assert fedeas.generate(tmp_path / "plan.json", paint, shape=(1, 2, 2)).plan.clients == ("ann", "<b>")
+    plan.save(tmp_path / "plan.parquet")
+    assert fedeas.generate(tmp_path / "plan.parquet", paint, shape=(1, 2, 2)).plan.clients == ("ann", "<b>")
 
 
-@pytest.mark.parametrize("ending", ["csv", "parquet", "json"])
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
 def test_a_saved_plan_is_read_back_with_its_names(tmp_path, ending):
     plan = fedeas.plan(FRAME, beta=6)
     plan.save(tmp_path / f"plan.{ending}")
@@ -94,7 +94,7 @@ def test_what_is_no_policy_with_its_parameters_is_refused(policy):
 def test_a_large_plan_is_cut_off_in_a_notebook():
     html = fedeas.plan(np.ones((500, 3), int) + np.eye(500, 3, dtype=int), beta=1)._repr_html_()
     assert html.count("<tr>") < 40
-    assert "500 clients" in html
+    assert "500 rows" in html
 
 
 def test_settings_replace_values_of_a_config():

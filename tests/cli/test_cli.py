@@ -193,7 +193,7 @@ BAD_CALLS = {
     "plan {counts} --policy magic": "unknown policy 'magic'; known are",
     "plan {full} --policy missing-only(budget=5)": "missing-only cannot place 5 samples: every client holds",
     "plan {counts} --auto --min-removed 0.99 --max-share 0.01": "no beta meets both conditions",
-    "plan {counts} --out {folder}/plan.xlsx": "cannot tell the format from '.xlsx'; use .csv, .parquet, .json",
+    "plan {counts} --out {folder}/plan.xlsx": "cannot tell the format from '.xlsx'; use .csv, .parquet",
     "plan {counts} --out {folder}/none/plan.csv": "does not exist; create it first",
     "plan {counts} --out {folder}/plan.csv --plot {folder}/plan.bmp": "use a name that ends in .png or .svg",
     "partition mnist": "unknown dataset 'mnist'; known are digits",

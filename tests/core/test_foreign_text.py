@@ -104,7 +104,7 @@ def test_any_name_survives_a_round_trip(tmp_path, name, ending):
     counts = LabelCounts([[90, 1], [1, 50]], clients=[name, "b"], classes=["x", name])
     write_counts(tmp_path / f"counts.{ending}", counts)
     assert read_counts(tmp_path / f"counts.{ending}") == counts
-    write_allocation(tmp_path / "plan.json", counts, FedEAS().allocate(counts))
+    write_allocation(tmp_path / f"plan.{ending}", counts, FedEAS().allocate(counts))
 
 
 def test_a_comparison_shows_a_policys_name_as_text():

@@ -37,7 +37,7 @@ OPTIONS = {
 }  # fmt: skip
 VALUES = [
     "fedeas(beta=3)", "uniform", "greedy", "optimal", "iid", "shards", "paper", "dirichlet", "counts.csv", "plan.csv",
-    "plan.json", "plan.parquet", "plan.svg", "0.5", "100", "20", "0.1", "7",
+    "plan.parquet", "plan.svg", "0.5", "100", "20", "0.1", "7",
 ]  # fmt: skip
 KEYS = [
     "seed", "label", "policy", "generator", "algorithm", "data.dataset", "data.root", "partition.clients",

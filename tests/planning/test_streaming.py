@@ -60,7 +60,7 @@ def test_a_plan_in_passes_is_the_plan_of_the_whole(kind, counts, budget, rows):
 @example(Uniform, LabelCounts([[9, 0], [4, 4], [1, 2]]), 7, 1)  # the remainder ends inside a client
 @example(MissingOnly, LabelCounts([[9, 0], [4, 4], [0, 2]]), 3, 1)  # a part without an absent class
 @example(BySize, LabelCounts([[9, 0], [4, 4], [1, 2]]), 11, 2)
-@example(BySize, LabelCounts([[10**12, 0], [4, 4], [1, 2]]), 10**14, 1)  # products beyond 64 bits
+@example(BySize, LabelCounts([[2 * 10**9, 0], [4, 4], [1, 2]]), 10**14, 1)  # products beyond 64 bits
 @example(Pool, LabelCounts([[9, 0, 0], [0, 9, 0], [0, 9, 0]]), 4, 2)
 @example(Pool, LabelCounts([[5, 5], [4, 4]]), 3, 1)  # nobody lacks a sample
 def test_so_it_is_for_policies_without_a_price(kind, counts, budget, rows):

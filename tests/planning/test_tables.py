@@ -1,6 +1,5 @@
 import csv
 import io
-import json
 import os
 import subprocess
 import sys
@@ -141,20 +140,15 @@ def test_names_and_labels_are_neither_missing_nor_nested(tmp_path, column, messa
                 read(path)
 
 
-def test_an_allocation_is_written_in_three_formats(tmp_path):
+def test_an_allocation_is_written_in_both_formats(tmp_path):
     plan = FedEAS(4).allocate(NAMED)
-    for ending in ("csv", "parquet", "json"):
+    for ending in ("csv", "parquet"):
         write_allocation(tmp_path / f"plan.{ending}", NAMED, plan)
     with (tmp_path / "plan.csv").open(newline="") as file:
         assert list(csv.reader(file))[:2] == [["client", "cat", "do,g"], ["ann", *map(str, plan.n[0])]]
     table = parquet.read_table(tmp_path / "plan.parquet")
     assert table.schema.metadata[b"fedeas.policy"] == b"fedeas(beta=4)"
     assert table.column("do,g").to_pylist() == plan.n[:, 1].tolist()
-    document = json.loads((tmp_path / "plan.json").read_text())
-    assert document["policy"] == "fedeas(beta=4)"
-    assert document["classes"] == ["cat", "do,g"]
-    assert document["total"] == plan.total
-    assert document["clients"][2] == {"client": 'c"y', "n": plan.n[2].tolist()}
 
 
 @pytest.mark.parametrize("ending", ["csv", "parquet", "npy"])
@@ -176,7 +170,7 @@ def test_a_header_that_may_be_a_client_is_pointed_out(tmp_path, text, remarks):
     assert ("add a row with the names of the classes" in table.how) == remarks
 
 
-@pytest.mark.parametrize("ending", ["csv", "parquet", "json"])
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
 def test_clients_that_are_dates_are_written_in_every_format(tmp_path, ending):
     days = [date(2026, 1, 1), date(2026, 1, 2)]
     parquet.write_table(pa.table({"client": days, "cat": [5, 0], "dog": [1, 7]}), tmp_path / "counts.parquet")
@@ -247,13 +241,12 @@ BAD_CSV = {
     "client,x,y\n": "the table of counts is empty; give at least one client",
     "": "is empty; give a header",
     "\n\n \n": "is empty; give a header",
-    "sep=;\n": "is empty; give a header",
     "client,x,y\na,1\n": "row 1 has 2 cells, the header 3",
-    "sep=;\nclient;x;y\na;1;2\nb;1\n": "row 2 has 2 cells, the header 3",
+    "client;x;y\na;1;2\nb;1\n": "row 2 has 2 cells, the header 3",
     'client,x,y\n"a,1,2\nb,3,4\n': "row 1 has 1 cell, the header 3 (is a quotation mark not closed?)",
     "client,x,y\na,1,99999999999999999999999\n":
-    "row 1 (client 'a'), class 'y': count 1e+23 is too large; give at most 10,000,000,000,000",
-    "client,x,y\na,true,false\n": "column 'x' holds bool, not counts; give whole numbers",
+    "row 1 (client 'a'), class 'y': count 1e+23 is too large; give at most 2,147,483,647",
+    "client,x,y\na,true,false\n": "column 'x' holds text, not counts; remove it",
     "client,label\na,\n": "row 1: missing label; give one",
     "client,label\n": "the table of counts is empty",
 }  # fmt: skip
@@ -284,24 +277,12 @@ LATIN = "client,café,naïve\njosé,3,4\nzoë,1,2\n"
         LATIN.replace(",", "\t").encode("utf-16"),
         LATIN.replace("\n", "\r\n").encode("utf-8-sig"),
         LATIN.replace("josé", '"josé"').replace(",", ";").encode(),
-        ("sep=;\n" + LATIN.replace(",", ";")).encode(),
-        ("sep=|\r\n" + LATIN.replace(",", "|").replace("\n", "\r\n")).encode("utf-8-sig"),
-        ("sep=\t\n" + LATIN.replace(",", "\t")).encode("utf-16"),
     ],
 )
 def test_text_is_read_in_the_usual_encodings_and_separators(tmp_path, content):
     (tmp_path / "counts.csv").write_bytes(content)
     expected = LabelCounts([[3, 4], [1, 2]], clients=["josé", "zoë"], classes=["café", "naïve"])
     assert read_counts(tmp_path / "counts.csv") == expected
-
-
-def test_names_and_points_below_a_line_for_excel_are_read_as_they_are_written(tmp_path):
-    path = tmp_path / "counts.csv"
-    path.write_text("sep=;\nclient;cat;dog\n007;1;2\nNA;3;4.0\n")
-    assert read_counts(path) == LabelCounts([[1, 2], [3, 4]], ["007", "NA"], ["cat", "dog"])
-    path.write_text("sep=;\nclient;cat;dog\na;1;2\nb;1.000;4\n")
-    with pytest.raises(InputError, match=r"row 2, column 'cat': 1\.000"):
-        read_counts(path)
 
 
 def test_a_separator_inside_names_is_not_taken_for_one(tmp_path):
@@ -416,7 +397,7 @@ def test_an_empty_parquet_file_is_refused(tmp_path):
             read(tmp_path / "empty.parquet")
 
 
-@pytest.mark.parametrize("ending", ["csv", "parquet", "json"])
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
 def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path, ending):
     path = tmp_path / f"plan.{ending}"
     path.write_text("precious")
@@ -447,8 +428,6 @@ SAME_TABLE = {
     "tidy, blanks": "site,label,n\n101, cat,30\n101,dog,4\n102,cat,3\n102,dog,44\n103,cat ,5\n103,dog ,6\n",
     "tidy": "client,label,count\n101,cat,30\n101,dog,4\n102,cat,3\n102,dog,44\n103,cat,5\n103,dog,6\n",
     "tidy, short name": "n;class;site\n30;cat;101\n4;dog;101\n3;cat;102\n44;dog;102\n5;cat;103\n6;dog;103\n",
-    "tidy, label by elimination":
-    "breed,node,samples\ncat,101,30\ndog,101,4\ncat,102,3\ndog,102,44\ncat,103,5\ndog,103,6\n",
     "one row a sample": "label\tpath\tuser_id\n"
     + "".join(f"{what}\tx.png\t{who}\n" for who, row in zip((101, 102, 103), ((30, 4), (3, 44), (5, 6)), strict=True)
               for what, times in zip(("cat", "dog"), row, strict=True) for _ in range(times)),
@@ -470,12 +449,12 @@ def test_the_usual_shapes_of_a_table_give_the_same_counts(tmp_path, text):
 AMBIGUOUS = {
     "krankenhaus,cat,dog\n1,3,4\n2,5,6\n3,7,8\n": "--client-column krankenhaus",
     "client,site,cat,dog\na,1,3,4\nb,2,5,6\n": "choose with --client-column",
-    "befund,krankenhaus,count\nx,a,3\ny,a,4\n": "--client-column and --label-column",
+    "befund,krankenhaus,count\nx,a,3\ny,a,4\n": "give --client-column, --label-column, --count-column",
     "client,label,anzahl\na,x,3\na,y,4\nb,x,5\nb,y,6\n": "--count-column anzahl",
     "client,label,count\na,x,3\na,x,4\nb,y,5\n": "--count-column count",
     "client,label,count,n\na,x,3,1\nb,y,5,1\n": "--count-column",
     "client,city,cat,dog\na,Bonn,1,2\nb,Kiel,3,4\n": "column 'city' holds text",
-    "hospital,path\na,1.png\na,2.png\nb,3.png\n": "--label-column path",
+    "hospital,path\na,1.png\na,2.png\nb,3.png\n": "give --client-column, --label-column, --count-column",
     "client,cat,dog,total\na,1,2,3\nb,3,4,8\n": "column 'total' is not the sum",
     "client,cat,dog\na,1,2\nb,3,4\nTotal,4,6\n": "row 3: 'Total' is the sum of the rows above",
     "hospital;cat;dog\nUlm;10;80\nBonn;1.000;300\n": "row 2, column 'cat': 1.000",
@@ -544,7 +523,7 @@ def test_named_columns_are_checked(tmp_path, columns, message):
     ("count", "message"),
     [("-1", "row 2, column 'count': negative count -1"), ("0.5", "row 2, column 'count': fractional"),
      ("", "row 2, column 'count': missing"), ("many", "row 2, .*'many' is not a count"),
-     ("3e14", "too large; give at most 10,000,000,000,000")],
+     ("3e14", "too large; give at most 2,147,483,647")],
 )  # fmt: skip
 def test_a_bad_count_of_a_tidy_table_is_refused_with_its_row(tmp_path, count, message):
     (tmp_path / "counts.csv").write_text(f"client,label,count\na,x,1\nb,y,{count}\n")

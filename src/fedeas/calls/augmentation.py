@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any, SupportsIndex
 
 import numpy as np
@@ -16,16 +15,16 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 from torch.utils.data import Dataset
 
+from fedeas.calls.plan_images import source_for
 from fedeas.calls.plans import plan as plan_counts
 from fedeas.core.arrays import IntArray
-from fedeas.core.devices import chosen_device
 from fedeas.core.errors import InputError, PolicyError, SpecError
 from fedeas.core.files import PathLike
 from fedeas.generators.bank import Bank
 from fedeas.generators.base import Shape, checked_address, plan_addresses
-from fedeas.generators.kinds import AnyGenerator, GeneratorContext, generator_from, parse_generator
+from fedeas.generators.kinds import AnyGenerator, parse_generator
 from fedeas.planning.counts import Allocation, LabelCounts, whole_numbers
-from fedeas.planning.plan import AnyPlan, Plan, read_plan
+from fedeas.planning.plan import AnyPlan, read_plan
 from fedeas.planning.policies import POLICIES, AllocationPolicy, FedEAS
 
 Transform = Callable[[Tensor], Any]
@@ -33,6 +32,8 @@ Transform = Callable[[Tensor], Any]
 PAPER = FedEAS(12)
 CHANNELS = (1, 3, 4)
 """Usual numbers of channels; they tell whether an array has its channels first or last."""
+
+TRANSFORM = "pass transform=, from a uint8 tensor (channels, height, width) to what the dataset gives"
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,7 +99,7 @@ def augment(
             policy.
         budget: the row itself, synthetic samples of each class, instead of a policy or a plan.
         transform: converts a generated image, a uint8 tensor (channels, height, width), to the form that the dataset
-            gives. Not needed if that is uint8 too (tensor or array, channels first or last), or a PIL image.
+            gives. Not needed if that is a uint8 tensor or array with its channels first.
 
     >>> from fedeas.generators import GaussianGenerator
     >>> pixels = np.random.default_rng(0).integers(0, 256, (40, 1, 4, 4), dtype=np.uint8)
@@ -111,28 +112,24 @@ def augment(
         classes = _checked_labels(dataset, labels, num_classes)
         number, row = _row(policy, plan, budget, client, classes, num_classes)
         made, index = plan_addresses(number, row)
-        settings = parse_generator(generator) if isinstance(generator, str) else None
-        if settings is not None:  # a client has its own samples only, and the generator may have too few images
-            if reason := settings.needs_data():
-                raise InputError(reason)
-            settings.check_plan(row[None])
+        if isinstance(generator, str) and (reason := parse_generator(generator).needs_data()):
+            raise InputError(reason)  # a client has its own samples only
         if not row.any():  # neither load the generator nor read the dataset
             return Augmented(classes.size, row, dataset)
-        image, label = _first_sample(dataset, int(classes[0]))
+        sample = dataset[0]
+        if not isinstance(sample, tuple | list) or len(sample) != 2:
+            raise InputError(f"samples must be pairs (image, label), not {type(sample).__name__}; wrap the dataset")
+        image, label = sample
+        own = np.asarray(label.cpu() if isinstance(label, Tensor) else label)
+        if own.ndim or own.dtype.kind not in "iu":
+            raise InputError(f"labels in samples must be whole numbers, not {_form(label)}; wrap the dataset")
+        if own != classes[0]:
+            wrong = f"sample 0 is of class {own}, but labels begin with {classes[0]}"
+            raise InputError(f"{wrong}; give them in samples' order")
 
-        def context() -> GeneratorContext:
-            """What a client knows for its generator: the number of classes and the shape of its images."""
-            names = tuple(map(str, range(num_classes)))
-            form = settings.known_form() if settings is not None else None
-            if form is not None and len(form[0]) == num_classes:
-                names = form[0]  # labels are numbers, whatever the file calls the classes
-            device = str(chosen_device("auto"))
-            return GeneratorContext.without_images("the dataset", names, _shape(image), device=device)
-
-        source = generator_from(generator, context)
-        if source.num_classes != num_classes:
-            raise InputError(f"the generator makes {source.num_classes} classes, not {num_classes}; give one that fits")
-        convert = transform or partial(_converted, _container(image), _layout(image, source.shape))
+        shape = None if hasattr(generator, "shape") else _shape(image)
+        source = source_for(Allocation(row[None]), generator, shape=shape).generator
+        convert = transform or (np.asarray if isinstance(image, np.ndarray) else torch.as_tensor)
         _check_fit(source.shape, image, convert)
         images = (source if bank is None else Bank(bank).of(source)).sample(made, index)
         wanted = (made.size, *source.shape)
@@ -162,6 +159,18 @@ def _checked_labels(dataset: Any, labels: Any, num_classes: int) -> IntArray:
     return checked_address(given, np.arange(len(dataset)), num_classes)[0]
 
 
+def _check_fit(shape: Shape, image: Any, convert: Transform) -> None:
+    """Check on a blank image, before any generation, that real and synthetic samples can share a batch."""
+    blank = torch.zeros(shape, dtype=torch.uint8)
+    try:
+        form = _form(convert(blank.clone()))
+    except Exception as error:  # a user's function can fail in any way
+        reason = f"{type(error).__name__}: {' '.join(str(error).split())}"
+        raise InputError(f"transform fails for a {_form(blank)} with {reason}; {TRANSFORM}") from error
+    if form != _form(image):
+        raise InputError(f"real images come as {_form(image)}, synthetic ones as {form}; {TRANSFORM}")
+
+
 def _row(
     policy: AllocationPolicy | str | None,
     plan: AnyPlan | None,
@@ -180,15 +189,8 @@ def _row(
         number = table.row_of(0 if client is None else client)
         row = table.n[number]
     else:
-        if isinstance(client, str):
-            raise InputError(f"client {client!r}: a name needs a plan with names; give the number")
         if client is not None and not isinstance(client, int | np.integer):
-            raise InputError(f"client must be a whole number, not {client!r}")
-        if isinstance(budget, str | AllocationPolicy | Plan | Allocation):
-            raise InputError(
-                f"budget must be a list of the samples of each class, not a {type(budget).__name__}; "
-                "give a plan as plan=, a policy as policy="
-            )
+            raise InputError(f"client must be a whole number, not {client!r}; a name needs a plan with names")
         number = int(client or 0)
         if budget is None:
             found = plan_counts(LabelCounts(np.bincount(classes, minlength=num_classes)[None]), policy or PAPER)
@@ -204,72 +206,12 @@ def _row(
     return number, row
 
 
-def _first_sample(dataset: Any, label: int) -> tuple[Any, Any]:
-    """The first image and label as the dataset gives them; refuse labels that do not match the samples."""
-    sample = dataset[0]
-    if not isinstance(sample, tuple | list) or len(sample) != 2:
-        raise InputError(f"samples must be pairs (image, label), not {type(sample).__name__}; wrap the dataset")
-    own = np.asarray(sample[1].cpu() if isinstance(sample[1], Tensor) else sample[1])
-    if own.ndim or own.dtype.kind not in "iu":
-        raise InputError(f"labels in samples must be whole numbers, not {_form(sample[1])}; wrap the dataset")
-    if int(own) != label:
-        raise InputError(f"sample 0 is of class {int(own)}, but labels begin with {label}; give them in samples' order")
-    return sample[0], sample[1]
-
-
-def _check_fit(shape: Shape, real: Any, convert: Transform) -> None:
-    """Check on a blank image, before any generation, that real and synthetic samples can share a batch."""
-    blank = torch.zeros(shape, dtype=torch.uint8)
-    wanted = "pass transform=, from a uint8 tensor (channels, height, width) to what the dataset gives"
-    try:
-        form = _form(convert(blank.clone()))
-    except Exception as error:  # a user's function can fail in any way
-        reason = f"{type(error).__name__}: {' '.join(str(error).split())}"
-        hint = f"{wanted} (torchvision's ToPILImage() first, if it takes PIL images)"
-        raise InputError(f"transform fails for a {_form(blank)} with {reason}; {hint}") from error
-    if form != _form(real):
-        raise InputError(f"real images come as {_form(real)}, synthetic ones as {form}; {wanted}")
-
-
-def _container(image: object) -> str:
-    """What an image is: a PIL image, found without importing PIL, an array, or something else, such as a tensor."""
-    return "picture" if hasattr(image, "getbands") else "array" if isinstance(image, np.ndarray) else "tensor"
-
-
-def _axes(image: Any) -> tuple[int, ...]:
-    return tuple(np.asarray(image).shape if _container(image) == "picture" else getattr(image, "shape", ()))
-
-
-def _layout(real: Any, shape: Shape) -> str:
-    """The axes that a generated image of this shape needs to be like this real image, as far as that is possible."""
-    channels, height, width = shape
-    is_picture, axes = _container(real) == "picture", _axes(real)
-    if channels == 1 if is_picture else axes == (height, width):
-        return "hw"
-    return "hwc" if is_picture or axes == (height, width, channels) != shape else "chw"
-
-
-def _converted(container: str, layout: str, image: Tensor) -> Any:
-    """A uint8 tensor (channels, height, width) as the dataset would give it, with the same pixels."""
-    if layout == "hwc":
-        image = image.permute(1, 2, 0).contiguous()
-    elif layout == "hw":
-        image = image.squeeze(0)
-    if container != "picture":
-        return image if container == "tensor" else image.numpy()
-    from PIL import Image
-
-    return Image.fromarray(image.numpy())
-
-
 def _shape(image: Any) -> Shape:
     """Channels, height and width of an image that has two or three axes."""
-    match _axes(image):
+    match np.shape(image):
         case height, width:
             return 1, height, width
-        case height, width, channels if _container(image) == "picture" or (
-            channels in CHANNELS and height not in CHANNELS
-        ):
+        case height, width, channels if hasattr(image, "getbands") or (channels in CHANNELS and height not in CHANNELS):
             return channels, height, width
         case channels, height, width:
             return channels, height, width
@@ -283,6 +225,6 @@ def _form(thing: Any) -> str:
         return f"{str(thing.dtype).removeprefix('torch.')} tensor {tuple(thing.shape)}{place}"
     if isinstance(thing, np.ndarray):
         return f"{thing.dtype} array {thing.shape}"
-    if _container(thing) == "picture":
+    if hasattr(thing, "getbands"):
         return f"PIL image {thing.mode} {thing.size}"
     return type(thing).__name__

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedeas.config.reading import checked_config, load_config
+from fedeas.config.reading import checked_config, load_config, section_in
 from fedeas.config.run import UNSEEDED, RunConfig
 from fedeas.config.sections import PartitionConfig
 from fedeas.core.arrays import IntArray
@@ -21,8 +21,8 @@ from fedeas.data.known import KNOWN
 from fedeas.data.partition import PAPER_SEED
 from fedeas.federation.split import Split, set_aside, split_as, split_of
 from fedeas.generators.base import plan_addresses
-from fedeas.generators.kinds import GeneratorContext, GeneratorSettings, HeldOut, Shared, parse_generator
-from fedeas.generators.pools import distinct_in_pool, taken_from_pool
+from fedeas.generators.kinds import GeneratorSettings, HeldOut, Shared, parse_generator
+from fedeas.generators.pools import HeldOutImages, SharedPool, distinct_in_pool
 from fedeas.planning.counts import LabelCounts
 from fedeas.planning.examples import EXAMPLES
 from fedeas.planning.plan import Plan
@@ -112,11 +112,7 @@ def with_settings(config: RunConfig, settings: Mapping[str, Any]) -> RunConfig:
     content = config.model_dump()
     for name, value in settings.items():
         *sections, key = name.split("__")
-        place = content
-        for section in sections:
-            if not isinstance(place.get(section), dict):
-                raise InputError(f"setting {name}: no section {section!r}; write it as in train__lr=0.05")
-            place = place[section]
+        place = section_in(content, sections, f"setting {name}")
         before: Any = place.get(key)
         merges = isinstance(before, dict) and isinstance(value, Mapping)
         place[key] = {**before, **value} if merges else value
@@ -174,20 +170,16 @@ class RunPlan(Plan):
     def distinct(self) -> int:
         """How many different images the clients get."""
         pool = self.source if isinstance(self.source, Shared) else None
-        if not isinstance(pool.of if pool else self.source, HeldOut):
+        source = pool.of if pool else self.source
+        if not isinstance(source, HeldOut):
             return int(self.made.sum())
         classes = self.n.shape[1]
-        of_a_class = self.held_out // classes  # those that are asked for beyond their number repeat
-        if pool is not None:
-            return sum(np.unique(np.flatnonzero(one) % of_a_class).size for one in taken_from_pool(self.n, pool.each).T)
-        assert self.source is not None
-        # The generator gets the numbers of the held-out images in place of the images.
-        numbers = np.arange(classes * of_a_class, dtype=np.uint32).view(np.uint8).reshape(-1, 1, 2, 2)
-        aside = numbers, np.repeat(np.arange(classes), of_a_class)
-        context = GeneratorContext("", *aside, tuple(map(str, range(classes))), held_out=aside, plan=self.n)
-        generator = self.source.ready(context)
-        taken = [generator.sample(*plan_addresses(client, row)).reshape(-1, 4) for client, row in enumerate(self.n)]
-        return np.unique(np.concatenate(taken).view(np.uint32)).size
+        labels = np.repeat(np.arange(classes), self.held_out // classes)
+        numbers: Any = np.arange(labels.size).reshape(-1, 1, 1, 1)  # in place of the images
+        images = HeldOutImages(numbers, labels, classes, self.n if source.disjoint and not pool else None)
+        generator = SharedPool(images, pool.each) if pool else images
+        taken = [generator.sample(*plan_addresses(client, row)) for client, row in enumerate(self.n)]
+        return np.unique(np.concatenate(taken)).size
 
 
 def partition(

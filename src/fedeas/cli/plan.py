@@ -84,9 +84,7 @@ def plan(
     label_column: LabelColumn = None,
     count_column: CountColumn = None,
     compare: Annotated[bool, typer.Option("--compare", help="Show other policies with as many images.")] = False,
-    out: Annotated[
-        Path | None, typer.Option(help="Write the plan (.csv, .parquet, .json) or a run's config (.toml).")
-    ] = None,
+    out: Annotated[Path | None, typer.Option(help="Write the plan (.csv, .parquet) or a run's config (.toml).")] = None,
     plot: Plot = None,
     as_json: AsJson = False,
 ) -> None:

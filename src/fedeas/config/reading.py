@@ -6,6 +6,7 @@ import difflib
 import tomllib
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
@@ -97,17 +98,21 @@ def _apply(content: dict[str, Any], override: str) -> None:
     if not equals or not key.strip():
         raise InputError(f"override {_shortened(override)} is not of the form key=value, such as train.lr=0.05")
     *sections, name = key.strip().split(".")
-    kind: Any = RunConfig
-    for section in sections:
-        kind = _kind(kind, section)
-        content = content.setdefault(section, {})
-        if not isinstance(content, dict):
-            raise InputError(f"override {_shortened(override)}: {_shortened(section)} is not a section")
-    content[name] = text.strip()
+    place = section_in(content, sections, f"override {_shortened(override)}")
+    place[name] = text.strip()
     with suppress(ValueError, KeyError, RecursionError):
         value = tomllib.loads(f"value = {text}")["value"]
-        if isinstance(value, str) or _kind(kind, name) not in (str, str | None):
-            content[name] = value
+        if isinstance(value, str) or reduce(_kind, [*sections, name], RunConfig) not in (str, str | None):
+            place[name] = value
+
+
+def section_in(content: dict[str, Any], sections: Iterable[str], setting: str) -> dict[str, Any]:
+    """The place of a setting in the content of a config; `setting` is named in errors."""
+    for section in sections:
+        content = content.setdefault(section, {})
+        if not isinstance(content, dict):
+            raise InputError(f"{setting}: {_shortened(section)} is not a section")
+    return content
 
 
 def _kind(section: Any, key: str) -> Any:
@@ -124,21 +129,9 @@ def _shortened(value: object) -> str:
     return shown if len(shown) <= 80 else f"{shown[:80]}..."
 
 
-OTHER_NAMES = {
-    "learning_rate": "train.lr", "local_epochs": "train.epochs", "num_rounds": "rounds.total",
-    "num_clients": "partition.clients", "fraction_fit": "rounds.participation", "model_name": "model.name",
-    "beta": "policy",
-}  # fmt: skip
-"""What other tools call our keys."""
-
-
 def _nearest_key(unknown: str) -> str | None:
     """The key, with its section, whose name is most like this one."""
-    section, _, name = unknown.rpartition(".")
-    if name in OTHER_NAMES:
-        return OTHER_NAMES[name]
-    keys = [key.rpartition(".") for key in RunConfig().flat]
-    near = difflib.get_close_matches(name, dict.fromkeys(key[2] for key in keys), n=1)
-    # If several sections have it: the one that was given, or else none at all.
-    same = ("".join(key) for key in sorted(keys, key=lambda key: (key[0] != section, len(key[0]))) if key[2] in near)
-    return next(same, None)
+    flat, (section, _, name) = RunConfig().flat, unknown.rpartition(".")
+    places = {key.rpartition(".")[2]: key for key in reversed(flat)}
+    near = next(iter(difflib.get_close_matches(name, places, n=1)), "")
+    return given if (given := f"{section}.{near}") in flat else places.get(near)

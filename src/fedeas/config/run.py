@@ -13,7 +13,7 @@ from copy import deepcopy
 from functools import lru_cache
 from typing import Any
 
-from pydantic import PrivateAttr, ValidationError, ValidationInfo, field_validator, model_validator
+from pydantic import PrivateAttr, ValidationInfo, field_validator, model_validator
 
 from fedeas.config.generators import GENERATORS, Python, read_generator, without_places
 from fedeas.config.hyperparameters import HYPERPARAMETERS, SCAFFOLD, parse_hyperparameters
@@ -41,8 +41,6 @@ NO_GENERATION = "no-generation"
 LABEL_RULE = "use at most 100 of the letters a-z and A-Z, digits, '.', '_' and '-', with a letter or digit first"
 OWN = "own"
 """The partition scheme of clients that bring their own data."""
-OLD_SPECS = {("policy",), ("train", "loss")}
-"""Fields whose value may name a part of version 0.1 that is gone."""
 
 
 class RunConfig(Section):
@@ -72,7 +70,8 @@ class RunConfig(Section):
     @field_validator("policy", "generator", "algorithm")
     @classmethod
     def _in_one_spelling(cls, text: str, info: ValidationInfo) -> str:
-        return _canonical(str(info.field_name), text)
+        kind = str(info.field_name)
+        return _spelling(kind, text) if info.context and kind == "policy" else _canonical(kind, text)
 
     @model_validator(mode="after")
     def _parts_fit_together(self) -> RunConfig:
@@ -231,16 +230,6 @@ def recorded_config(content: Mapping[str, Any]) -> RunConfig:
     """
     known: dict[Any, Any] = deepcopy(dict(content))
     old = {place: known[place[0]].pop(place[1]) for place in REMOVED if place[1] in known.get(place[0], {})}
-    try:
-        config = RunConfig.model_validate(known)
-    except ValidationError as error:
-        gone = {each["loc"]: each["input"] for each in error.errors()}
-        if not old or not gone.keys() <= OLD_SPECS or not all(isinstance(text, str) for text in gone.values()):
-            raise
-        for *section, name in gone:  # the rest must be right
-            del (known[section[0]] if section else known)[name]
-        config = RunConfig.model_validate(known)
-        train = config.train.model_copy(update={"loss": gone.get(("train", "loss"), config.train.loss)})
-        config = config.model_copy(update={"policy": gone.get(("policy",), config.policy), "train": train})
+    config = RunConfig.model_validate(known, context=old)  # its policy and its loss may be gone
     config._removed.update(old)
     return config

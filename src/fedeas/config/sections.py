@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
 
 from fedeas.config.hyperparameters import parse_loss
+from fedeas.core.errors import FedEASError
 from fedeas.core.spec import PREFIX, read_call
 from fedeas.data.names import checked_name
 
@@ -126,8 +127,18 @@ class TrainConfig(Section):
     weight_decay: NotNegative = 0.0
     schedule: Literal["constant", "cosine"] = "constant"
     augment: Literal["none", "flip", "crop-flip"] = "none"
-    loss: Annotated[str, AfterValidator(lambda text: parse_loss(text).spec)] = "cross-entropy"
+    loss: str = "cross-entropy"
     sampling: Literal["shuffled", "balanced"] = "shuffled"
+
+    @field_validator("loss")
+    @classmethod
+    def _in_one_spelling(cls, text: str, info: ValidationInfo) -> str:
+        try:
+            return parse_loss(text).spec
+        except FedEASError:
+            if info.context:  # a run of version 0.1
+                return text
+            raise
 
 
 class RoundsConfig(Section):

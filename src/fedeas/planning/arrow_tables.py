@@ -36,8 +36,6 @@ HEAD_ROWS = 1000  # of a column whose name does not say what it holds
 _BLOCK = 2**20
 _LINES = 10
 _SEPARATORS = ",;\t"
-_SEPARATOR_LINE = re.compile(r"sep=(.)[\r\n]+", re.IGNORECASE)
-"""A first line that names the separator, for Excel."""
 _PARQUET_START = b"PAR1"
 
 EMPTY = "the table of counts is empty; give at least one client"
@@ -50,13 +48,15 @@ class ArrowTable:
     """A table in memory, and how counts are read from it."""
 
     def __init__(self, table: pa.Table) -> None:
-        self.table = table
-        self.schema, self.rows = table.schema, table.num_rows
-        self._check_header()
+        self.table, self.rows = table, table.num_rows
+        self.first = table[:HEAD_ROWS]
+        self.check_header(table.schema)
 
-    def _check_header(self) -> None:
-        _check_columns(len(self.schema))
-        twice = next((name for name, count in Counter(self.schema.names).items() if count > 1), None)
+    def check_header(self, schema: pa.Schema) -> None:
+        """Refuse too many columns, and two of one name."""
+        self.schema = schema
+        _check_columns(len(schema))
+        twice = next((name for name, count in Counter(schema.names).items() if count > 1), None)
         if twice is not None:
             raise InputError(f"has two columns named {twice!r}; rename one (is the header row missing?)")
 
@@ -67,11 +67,11 @@ class ArrowTable:
 
     def head(self, name: str) -> list[Any]:
         """The first values of a column; missing ones are left out."""
-        return list(self.table.column(name)[:HEAD_ROWS].drop_null().to_pylist())
+        return list(self.first.column(name).drop_null().to_pylist())
 
-    def read(self, names: Sequence[str], counts: Sequence[str] = (), others: Sequence[str] = ()) -> pa.Table:
-        """Columns of names, of counts, and others."""
-        return self.table.select([*names, *counts, *others])
+    def read(self, names: Sequence[str], counts: Sequence[str] = ()) -> pa.Table:
+        """Columns of names and of counts."""
+        return self.table.select([*names, *counts])
 
     def wide(self, layout: Layout) -> tuple[Any, Any]:
         """Counts with a row for each client, and the column of the clients' names."""
@@ -113,69 +113,62 @@ class ArrowTable:
 
 
 class CsvFile(ArrowTable):
-    """A table of text, separated by commas, semicolons or tabs, in UTF-8, UTF-16 or Windows' Latin-1."""
+    """A table of text, separated by commas, semicolons or tabs, in UTF-8, UTF-16 or Windows' Latin-1.
+
+    Cells stay text until their column is read, so that names are kept as they are written: 007 is no number, NA a name.
+    """
 
     def __init__(self, path: Path) -> None:
-        self.path = path
-        self.encoding, self.separator, self.lines_before_header = _text_format(path)
-        table = self._parsed()
-        columns = [_without_escapes(column) for column in table.columns]
-        super().__init__(pa.table(columns, names=[from_csv(name).strip() for name in table.column_names]))
-
-    def _parsed(self) -> pa.Table:
-        """The cells of the table; a row with too many or too few is refused by its number."""
+        encoding, separator, width = _text_format(path)
         wrong: list[csv.InvalidRow] = []
 
         def remember(row: csv.InvalidRow) -> str:
             wrong.append(row)
             return "error"
 
+        def parsed(**options: Any) -> pa.Table:
+            reading = csv.ReadOptions(encoding=encoding, autogenerate_column_names=True, **options)
+            kinds = {f"f{place}": pa.string() for place in range(width)}  # as pyarrow calls them
+            text = csv.ConvertOptions(column_types=kinds, strings_can_be_null=True, null_values=[""])
+            return csv.read_csv(
+                path, reading, csv.ParseOptions(delimiter=separator, invalid_row_handler=remember), text
+            )
+
         try:
-            return self._parse(csv.ConvertOptions(strings_can_be_null=True), remember)
+            table = parsed()
         except pa.ArrowInvalid:
             if not wrong:
                 raise
-        with suppress(pa.ArrowInvalid):
-            self._parse(None, remember, use_threads=False)  # only one core knows the row's number
-        row = wrong[-1]
-        cells = "1 cell" if row.actual_columns == 1 else f"{row.actual_columns:,} cells"
-        unclosed = " (is a quotation mark not closed?)" if row.actual_columns < row.expected_columns else ""
-        raise InputError(
-            f" has {cells}, the header {row.expected_columns:,}{unclosed}; give it as many, and put names that "
-            f"contain {self.separator!r} in quotes",
-            row=row.number - 2 - self.lines_before_header,  # the first line is row 1, and the first client row 0
-        )
+            with suppress(pa.ArrowInvalid):
+                parsed(use_threads=False)  # only one core knows the row's number
+            row = wrong[-1]
+            cells = "1 cell" if row.actual_columns == 1 else f"{row.actual_columns:,} cells"
+            unclosed = " (is a quotation mark not closed?)" if row.actual_columns < row.expected_columns else ""
+            raise InputError(
+                f" has {cells}, the header {row.expected_columns:,}{unclosed}; give it as many, and put names that "
+                f"contain {separator!r} in quotes",
+                row=row.number - 2,  # the first line is row 1, and the first client row 0
+            ) from None
+        names = [from_csv(column[0].as_py() or "").strip() for column in table.columns]
+        super().__init__(table.rename_columns(names)[1:])
+        self.first = pa.table([_as_numbers(column) for column in self.first.columns], names=names)
+        self.schema = self.first.schema
 
-    def _parse(self, converting: csv.ConvertOptions | None, handler: Any = None, **options: Any) -> pa.Table:
-        reading = csv.ReadOptions(encoding=self.encoding, skip_rows=self.lines_before_header, **options)
-        parsing = csv.ParseOptions(delimiter=self.separator, invalid_row_handler=handler)
-        return csv.read_csv(self.path, reading, parsing, converting)
+    def read(self, names: Sequence[str], counts: Sequence[str] = ()) -> pa.Table:
+        """Columns of names and of counts; names become numbers only if all are written as usual.
 
-    def read(self, names: Sequence[str], counts: Sequence[str] = (), others: Sequence[str] = ()) -> pa.Table:
-        """Columns of names, of counts, and others. Names are given as they are written.
-
-        pyarrow takes 007 for the number 7, and NA for a missing value. So columns of names that it takes for something
-        else than text, or in which it misses values, are read again. Numbers stay numbers, and are sorted as such, if
-        every one is written as usual. Columns of counts in which some number has a point are read again, too: the point
-        of 1.000 may separate thousands, which is refused. Tables of counts rarely have one.
+        A count such as 1.000 is refused: its point may separate thousands.
         """
-        table = super().read(names, counts, others)
-        unsure = [each for each in names if table[each].null_count or not is_text(table[each].type)]
-        pointed = [each for each in counts if pa.types.is_floating(table[each].type)]
-        if not unsure and not pointed:
-            return table
-        again = [*unsure, *pointed]
-        kinds = {f"f{self.table.column_names.index(name)}": pa.string() for name in again}  # as pyarrow calls them
-        converting = csv.ConvertOptions(
-            column_types=kinds, include_columns=[*kinds], strings_can_be_null=True, null_values=[""]
-        )
-        written = self._parse(converting, autogenerate_column_names=True, skip_rows_after_names=1)
-        for name, texts in zip(again, written.columns, strict=True):
-            if name in pointed:
+        table = super().read(names, counts)
+        columns = []
+        for name, texts in zip(table.column_names, table.columns, strict=True):
+            numbers = _as_numbers(texts)
+            if is_text(numbers.type) or (name in names and not _written_as_usual(texts, numbers)):
+                numbers = compute.replace_substring_regex(texts, *FORMULA_IN_CSV)  # as it was before `for_csv`
+            elif name in counts and pa.types.is_floating(numbers.type):
                 _check_points(texts, name)
-            elif not _written_as_usual(texts, table[name]):
-                table = table.set_column(table.column_names.index(name), name, _without_escapes(texts))
-        return table
+            columns.append(numbers)
+        return pa.table(columns, names=table.column_names)
 
 
 class ParquetFile(ArrowTable):
@@ -188,8 +181,8 @@ class ParquetFile(ArrowTable):
         with path.open("rb") as file:
             if file.read(len(_PARQUET_START)) != _PARQUET_START:
                 raise InputError("is not a Parquet file; if it is CSV, let its name end in .csv")
-        self.schema, self.bytes = parquet.read_schema(path), path.stat().st_size
-        self._check_header()
+        self.check_header(parquet.read_schema(path))
+        self.bytes = path.stat().st_size
         texts = [field.name for field in self.schema if is_text(field.type)]
         self.file = parquet.ParquetFile(path, read_dictionary=texts)
         self.rows = self.file.metadata.num_rows
@@ -199,9 +192,9 @@ class ParquetFile(ArrowTable):
         first = next(self.file.iter_batches(HEAD_ROWS, columns=[name]), None)
         return [] if first is None else list(first.column(0).drop_null().to_pylist())
 
-    def read(self, names: Sequence[str], counts: Sequence[str] = (), others: Sequence[str] = ()) -> pa.Table:
-        """Columns of names, of counts, and others; refuse a table that is far larger than its file."""
-        columns = [*names, *counts, *others]
+    def read(self, names: Sequence[str], counts: Sequence[str] = ()) -> pa.Table:
+        """Columns of names and of counts; refuse a table that is far larger than its file."""
+        columns = [*names, *counts]
         check_cells(self.rows * max(1, len(columns)), self.bytes)
         return self.file.read(columns=columns)
 
@@ -224,7 +217,7 @@ class ParquetFile(ArrowTable):
         if hashes:
             ordered = np.sort(np.concatenate(hashes))
             if (ordered[1:] == ordered[:-1]).any():  # different names may have equal hashes
-                check_distinct(name_column(self.file.read(columns=[layout.client]).column(0), "client name"))
+                client_names(self.file.read(columns=[layout.client]).column(0))
 
 
 def counts_of_frame(frame: Any) -> Counted:
@@ -282,72 +275,53 @@ def check_cells(cells: int, entries: int, per_entry: int = CELLS_PER_BYTE) -> No
 
 def from_wide(table: pa.Table, layout: Layout, first_row: int = 0) -> tuple[Any, Any]:
     """Counts of a wide table, and its client column; refuse missing and repeated names."""
-    names = None if layout.client is None else name_column(table.column(layout.client), "client name", first_row)
-    if names is not None and len(names):
-        check_distinct(names, first_row)
-        names = plain(names)
+    names = None if layout.client is None else client_names(table.column(layout.client), first_row)
     columns = [_numbers(table.column(name), name, first_row, names) for name in layout.classes]
     if not columns:
         raise InputError("has no class columns; give one column of counts for each class")
     return np.stack(columns, axis=1), names
 
 
-def name_column(column: pa.ChunkedArray, what: str, first_row: int = 0) -> pa.ChunkedArray:
-    """A column of names or labels in one form, without blanks around them; refuse missing ones, including NaN."""
+def coded_names(column: pa.ChunkedArray, what: str, first_row: int = 0) -> tuple[pa.Array, Any]:
+    """The distinct names or labels of a column, and for each row the place of its own among them.
+
+    Names come in one form, without blanks around them; missing ones are refused, including NaN.
+    """
     if pa.types.is_nested(column.type) or pa.types.is_binary(column.type) or pa.types.is_large_binary(column.type):
         raise InputError(f"a {what} of type {column.type}; give text or whole numbers")
-    if is_text(column.type):  # a name of blanks alone is missing
-        column = pa.chunked_array([_stripped(part) for part in column.chunks], column.type)
-    missing = column.is_null(nan_is_null=True).to_numpy()
-    if missing.any():
-        raise InputError(f": missing {what}; give one", row=int(missing.argmax()) + first_row)
-    return column
-
-
-def _stripped(part: pa.Array) -> pa.Array:
-    if not isinstance(part, pa.DictionaryArray):
-        names = compute.utf8_normalize(compute.utf8_trim_whitespace(part), form=FORM)
-        return compute.if_else(compute.equal(names, ""), pa.scalar(None, names.type), names)
-    names = _stripped(part.dictionary)
-    if names.equals(part.dictionary):
-        return part
-    again = names.dictionary_encode()  # two names may have become one
-    return pa.DictionaryArray.from_arrays(again.indices.take(part.indices), again.dictionary)
-
-
-def plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """A column of names without dictionary encoding; for columns in which no name repeats."""
-    return column.cast(column.type.value_type) if pa.types.is_dictionary(column.type) else column
-
-
-def check_distinct(names: pa.ChunkedArray, first_row: int = 0) -> None:
-    """Refuse a client that appears twice."""
-    distinct, which = _coded(names, "client name")
-    if len(distinct) < len(which):
-        _, starts = np.unique(which, return_index=True)
-        second = int(np.delete(np.arange(len(which)), starts)[0])
-        first, name = int(starts[which[second]]), str(distinct[int(which[second])])
-        rows = f"rows {first + first_row + 1:,} and {second + first_row + 1:,}"
-        raise InputError(f"duplicate client {name!r} ({rows}); merge or rename one")
-
-
-def _coded(column: pa.ChunkedArray, what: str) -> tuple[Any, Any]:
-    """The distinct names of a column, and the index of its name for each row."""
     encoded = column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
     whole = encoded.unify_dictionaries().combine_chunks()
     if isinstance(whole, pa.ChunkedArray):  # as some versions of pyarrow give it
         whole = whole.chunk(0) if whole.num_chunks else pa.array([], encoded.type)
-    names = whole.dictionary
+    names, which = whole.dictionary, whole.indices
     if is_text(names.type):
+        names = compute.utf8_normalize(compute.utf8_trim_whitespace(names), form=FORM)
         longest = compute.max(compute.utf8_length(names)).as_py() or 0
         if longest > MAX_NAME_LENGTH:
             raise InputError(f"a {what} of {longest:,} characters; give at most {MAX_NAME_LENGTH:,}")
-    return names, whole.indices.to_numpy(zero_copy_only=False).astype(np.int64)
+        again = compute.if_else(compute.equal(names, ""), pa.scalar(None, names.type), names).dictionary_encode()
+        names, which = again.dictionary, again.indices.take(which)  # two names may have become one
+    missing = names.is_null(nan_is_null=True).take(which).fill_null(True)
+    if (row := compute.index(missing, value=True).as_py()) >= 0:
+        raise InputError(f": missing {what}; give one", row=row + first_row)
+    return names, which.to_numpy(zero_copy_only=False).astype(np.int64)
+
+
+def client_names(column: pa.ChunkedArray, first_row: int = 0) -> pa.Array:
+    """The names of the clients; refuse one that appears twice."""
+    names, which = coded_names(column, "client name", first_row)
+    if np.bincount(which).max(initial=0) > 1:
+        _, starts = np.unique(which, return_index=True)
+        second = int(np.delete(np.arange(len(which)), starts)[0])
+        first = int(which.tolist().index(which[second]))
+        rows = f"rows {first + first_row + 1:,} and {second + first_row + 1:,}"
+        raise InputError(f"duplicate client {str(names[which[second]])!r} ({rows}); merge or rename one")
+    return names.take(which)
 
 
 def _sorted_names(column: pa.ChunkedArray, what: str) -> tuple[Any, Any]:
     """The distinct names, sorted, and the index of its name for each row."""
-    names, which = _coded(name_column(column, what), what)
+    names, which = coded_names(column, what)
     ordered, places = np.unique(names.to_numpy(zero_copy_only=False), return_inverse=True)
     return ordered, places[which]
 
@@ -381,22 +355,23 @@ def _check_points(texts: pa.ChunkedArray, name: str) -> None:
         raise InputError(f", column {name!r}: {text} {ways}; write it without the point", row=row)
 
 
+def _as_numbers(texts: pa.ChunkedArray) -> pa.ChunkedArray:
+    """The column as numbers, if all of its texts are numbers."""
+    for kind in (pa.int64(), pa.float64()):
+        with suppress(pa.ArrowInvalid):
+            return compute.utf8_trim_whitespace(texts).cast(kind)
+    return texts
+
+
 def _written_as_usual(texts: pa.ChunkedArray, numbers: pa.ChunkedArray) -> bool:
-    if numbers.null_count != texts.null_count or not is_number(numbers.type) or pa.types.is_null(numbers.type):
-        return False
     usual = numbers.cast(pa.string())
     if pa.types.is_floating(numbers.type):
         usual = compute.replace_substring_regex(usual, r"^(-?\d+)$", r"\1.0")  # as Python writes them
     return bool(compute.all(compute.equal(usual, compute.utf8_trim_whitespace(texts))).as_py())
 
 
-def _without_escapes(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Text as it was before `for_csv`."""
-    return compute.replace_substring_regex(column, *FORMULA_IN_CSV) if pa.types.is_string(column.type) else column
-
-
 def _text_format(path: Path) -> tuple[str, str, int]:
-    """Encoding, separator and lines before the header of a CSV file; refuse one that is empty."""
+    """Encoding, separator and number of columns of a CSV file; refuse one that is empty."""
     with path.open("rb") as file:
         start = file.read(_BLOCK)
     is_wide = start.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
@@ -407,8 +382,6 @@ def _text_format(path: Path) -> tuple[str, str, int]:
     else:
         raise InputError("is not a text file; save the table as CSV in UTF-8")
     text = start.decode(encoding, "replace").removeprefix("\ufeff")
-    named = _SEPARATOR_LINE.match(text)
-    text = text[named.end() :] if named else text
     if not text.strip():
         raise InputError("is empty; give a header and a row for each client")
     lines = [line for line in re.split(r"[\r\n]+", re.sub(r'"[^"]*"', "", text)) if line][:_LINES]
@@ -418,9 +391,10 @@ def _text_format(path: Path) -> tuple[str, str, int]:
         return counts[0] if len({*counts}) == 1 else 0, counts[0]
 
     # The separator that gives all lines the same number of fields, and the most; a comma if none does.
-    separator = named[1] if named else max(_SEPARATORS, key=fields)
-    _check_columns(1 + sum(line.count(separator) for line in lines[:1]))
-    return encoding, separator, 1 if named else 0
+    separator = max(_SEPARATORS, key=fields)
+    width = 1 + sum(line.count(separator) for line in lines[:1])
+    _check_columns(width)
+    return encoding, separator, width
 
 
 def write_parquet(path: Path, policy: str, parts: PlannedParts) -> None:
@@ -428,7 +402,7 @@ def write_parquet(path: Path, policy: str, parts: PlannedParts) -> None:
     with ExitStack() as opened:
         writer: Any = None
         for chunk, allocation in parts:
-            clients = chunk.names if isinstance(chunk.names, pa.ChunkedArray) else pa.array(chunk.client_names)
+            clients = chunk.names if isinstance(chunk.names, pa.Array) else pa.array(chunk.client_names)
             columns = [pa.array(column) for column in np.ascontiguousarray(allocation.n.T)]
             table = pa.table([clients, *columns], names=["client", *chunk.counts.class_names])
             if writer is None:

@@ -21,7 +21,7 @@ from fedeas.planning.policies import FedEAS, FullBalance
 from fedeas.planning.policies.base import MAX_BUDGET, TOO_MUCH
 from fedeas.planning.policies.fedeas import MAX_LEVEL, ROUNDING_SLACK
 from fedeas.planning.policies.prices import bisect_price
-from fedeas.planning.policies.waterfill import SortedCounts, cells_of, ratio_of
+from fedeas.planning.policies.waterfill import SortedCounts, cells_of
 
 MIN_REMOVED, MAX_SHARE = 0.5, 0.25  # the paper's two conditions on beta
 
@@ -193,8 +193,8 @@ class BetaCurve(SortedCounts):
         classes, samples = self._filled(level, client)
         # What each step adds to the total and takes from I follows from the client's samples after the step before.
         sizes = self.counts.sizes[client]
-        value = ratio_of(self._squares(level, classes, client), (sizes + samples) ** 2.0)
-        initial = ratio_of(self.square_sums[client, -1], sizes**2.0)
+        value = self._squares(level, classes, client) / (sizes + samples) ** 2.0
+        initial = self.square_sums[client, -1] / sizes**2.0
         is_first = level == 1
         raised = samples - np.where(is_first, 0, np.roll(samples, 1))
         lowered = self.counts.weights[client] * (np.where(is_first, initial, np.roll(value, 1)) - value)

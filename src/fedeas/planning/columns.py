@@ -31,8 +31,8 @@ TOTAL = re.compile(r"total(_.*)?|sum|summe|gesamt|all")
 NUMBER = r"^\s*[-+]?(\d+\.?\d*|\.\d+)\s*$"
 _WHOLE = re.compile(r"\d+(\.0+)?")
 
-MAX_CLIENT_SIZE = 10**13
-"""The most samples of one client: the entropy of more could not be told from 0."""
+MAX_CLIENT_SIZE = 2**31 - 1
+"""The most samples of one client, and of a budget that is searched: sums of their squares fit 64 bits."""
 
 FEW_ROWS = 3
 """With fewer rows, counts may well go up by one from row to row."""
@@ -169,15 +169,21 @@ def layout_of(columns: Sequence[Column], asked: ColumnNames | None = None) -> La
             raise InputError(f"no column {name!r}; there are {_listed(by_name)}")
     if len({*asked}) < len([*asked]):
         raise InputError("one column cannot be two of client, label and count; name different ones")
-    client = asked.client if asked.client is not None else _client(columns, asked)
-    rest = [column for column in columns if column.name not in (client, asked.label, asked.count)]
-    label = asked.label
-    if label is None and (client is not None or asked.count is not None):
-        label = _label(rest, None if client is None else by_name[client], asked)
+    free = [column for column in columns if column.name not in {*asked}]
+    client, label, count = asked.client, asked.label, asked.count
+    if client is None:
+        client = _client([column for column in free if not column.named_like(_LABEL)])
+    rest = [column for column in free if column.name != client]
+    if label is None and (client is not None or count is not None):
+        labels = [column for column in rest if column.named_like(_LABEL)]
+        plain = [column.name for column in labels if column.name.strip().lower() == "label"]
+        others = [column for column in rest if not column.named_like(_COUNT) and not column.named_like(_ROW_NUMBER)]
+        if plain or (len(labels) == 1 and (labels[0].is_text or others == labels)):
+            label = [*plain, labels[0].name][0]
     if label is None:
-        if asked.count is not None:
+        if count is not None:
             raise InputError(
-                f"column {asked.count!r} is for counts of (client, class) rows; "
+                f"column {count!r} is for counts of (client, class) rows; "
                 "name the column of labels, too (--label-column)"
             )
         return _wide(columns, client)
@@ -185,7 +191,7 @@ def layout_of(columns: Sequence[Column], asked: ColumnNames | None = None) -> La
         raise InputError(
             f"no column names the clients; call one 'client', or give --client-column (columns: {_listed(by_name)})"
         )
-    rest, count = [column for column in rest if column.name != label], asked.count
+    rest = [column for column in rest if column.name != label]
     if count is None:  # of text that holds some numbers the reader names the row that is wrong
         counts = _names(column for column in rest if column.named_like(_COUNT) and not column.holds_names())
         if len(counts) > 1:
@@ -193,14 +199,11 @@ def layout_of(columns: Sequence[Column], asked: ColumnNames | None = None) -> La
         count = next(iter(counts), None)
     rest = [column for column in rest if column.name != count]
     maybe = _names(column for column in rest if column.is_number and not column.named_like(_ROW_NUMBER))
-    is_asked = asked.count is not None
-    return Layout(client, label, count, left_out=_names(rest), maybe_counts=maybe, count_is_asked=is_asked)
+    return Layout(client, label, count, (), _names(rest), maybe, count_is_asked=asked.count is not None)
 
 
-def _client(columns: Sequence[Column], asked: ColumnNames) -> str | None:
+def _client(free: Sequence[Column]) -> str | None:
     """The column with the clients' names; None if the rows have none."""
-    free = [column for column in columns if column.name not in (asked.label, asked.count)]
-    free = [column for column in free if not column.named_like(_LABEL)]
     found = _names(column for column in free if column.names_clients())
     if len(found) > 1:
         raise InputError(
@@ -221,34 +224,6 @@ def _client(columns: Sequence[Column], asked: ColumnNames) -> str | None:
     return None
 
 
-def _label(rest: Sequence[Column], client: Column | None, asked: ColumnNames) -> str | None:
-    """The column with the labels of a long table; None if the table is wide."""
-    labels = [column for column in rest if column.named_like(_LABEL)]
-    plain = next((column.name for column in labels if column.name.strip().lower() == "label"), None)
-    if plain is not None:
-        return plain
-    others = [column for column in rest if not column.named_like(_COUNT) and not column.named_like(_ROW_NUMBER)]
-    if len(labels) == 1 and (labels[0].is_text or others == labels):
-        return labels[0].name
-    if len(others) != 1:
-        return None
-    (other,) = others
-    holders = [] if client is None else [*client.head()]
-    if not other.is_text and asked.count is None and len({*holders}) == len(holders):
-        return None  # a wide table has two columns of numbers at least, and each client once
-    if other.names_samples():
-        raise InputError(
-            f"column {other.name!r} names samples, and no column their classes; add a column 'label', or "
-            f"{_call(other.name, 'label')} if these are classes"
-        )
-    if client is not None and asked.client is None and not client.names_rows():
-        raise InputError(
-            f"columns {_listed([client.name, other.name])} may name clients and classes; "
-            "call them 'client' and 'label', or say which with --client-column and --label-column"
-        )
-    return other.name
-
-
 def _wide(columns: Sequence[Column], client: str | None) -> Layout:
     rest = [column for column in columns if column.name != client]
     ids = _names(column for column in rest if column.named_like(_CLIENT) or column.named_like(_ROW_NUMBER))
@@ -259,16 +234,15 @@ def _wide(columns: Sequence[Column], client: str | None) -> Layout:
             f"column {words!r} holds text, not counts; remove it or, if rows are of clients and classes, "
             "call the columns 'client', 'label' and 'count' (or give --client-column, --label-column, --count-column)"
         )
-    # A column that is called total and is the sum of all others is left out, one that is not is refused.
-    for total in [column for column in classes if column.named_like(TOTAL)]:
-        others = [column for column in classes if column is not total]
-        if len(others) > 1 and all(column.is_number for column in classes):
-            table = np.array([column.head() for column in others], dtype=object)
-            if table.size and [*table.sum(axis=0)] == [*total.head()]:
-                return Layout(client, classes=_names(others), left_out=(*ids, total.name))
+    total = next((column for column in classes if column.named_like(TOTAL)), None)
+    others = [column for column in classes if column is not total]
+    if total is not None and len(others) > 1 and all(column.is_number for column in classes):
+        table = np.array([column.head() for column in others], dtype=object)
+        if not table.size or [*table.sum(axis=0)] != [*total.head()]:
             raise InputError(
                 f"column {total.name!r} is not the sum of the others; correct it, remove it, or rename the class"
             )
+        classes, ids = others, (*ids, total.name)
     return Layout(client, classes=_names(classes), left_out=ids)
 
 

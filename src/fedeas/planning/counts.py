@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from fedeas.core.arrays import FloatArray, IntArray, for_row_blocks, frozen, frozen_integers, row_blocks
 from fedeas.core.errors import InputError
-from fedeas.core.foreign_text import first_of, for_html, in_one_form
+from fedeas.core.foreign_text import first_of, in_one_form
 from fedeas.planning.columns import MAX_CLIENT_SIZE, wrong_counts
 
 if TYPE_CHECKING:
@@ -30,17 +30,8 @@ NameList = Iterable[object] | None
 Dictionaries = Mapping[Any, Mapping[Any, int]] | Sequence[Mapping[Any, int]]
 """Label counts as {client: {class: count}}, or as a {class: count} for each client."""
 
-MAX_BALANCED = 2**63
-"""Samples of all clients times classes stay below this, so that a plan that balances every client fits 64 bits."""
-
-MAX_SQUARED = 2**31 - 1
-"""Sums of squares of clients up to this size fit 64 bits."""
-
 MISSING = ("None", "nan", "NaT", "<NA>")
 """What the values print that stand for a missing name."""
-
-MOST_SHOWN = 30
-"""Clients and classes that a notebook shows."""
 
 
 def _checked_names(what: str, axis: str, names: NameList, length: int) -> Names:
@@ -83,11 +74,6 @@ def whole_numbers(values: ArrayLike, what: str) -> IntArray:
     if table.dtype.kind == "f" and not ((table == np.floor(table)) & (np.abs(table) < 2**63)).all():
         raise InputError(f"{what} must be whole numbers")
     return frozen_integers(table)
-
-
-def _check_total(samples: float, classes: int) -> None:
-    if samples * classes >= MAX_BALANCED:
-        raise InputError(f"{samples:,.0f} samples in {classes:,} classes are too many; plan for fewer clients")
 
 
 class NamedTable:
@@ -135,17 +121,11 @@ class NamedTable:
         index, columns = (None if names is None else list(names) for names in (self.clients, self.classes))
         return pandas.DataFrame(self.n.copy(), index=index, columns=columns)
 
-    def _repr_html_(self) -> str:
-        """The table in a notebook; a large one is cut off."""
-        head = "".join(f"<th>{for_html(name)}</th>" for name in ("", *self.class_names[:MOST_SHOWN], "total"))
-        rows = [
-            f"<th>{for_html(self.client_name(place))}</th>"
-            + "".join(f"<td>{count:,}</td>" for count in (*row[:MOST_SHOWN], row.sum()))
-            for place, row in enumerate(self.n[:MOST_SHOWN])
-        ]
-        cut = f"<p>{shape_text(self.n)}</p>" if max(self.n.shape) > MOST_SHOWN else ""
-        body = "</tr><tr>".join(rows)
-        return f"<table><thead><tr>{head}</tr></thead><tbody><tr>{body}</tr></tbody></table>{cut}"
+    def _repr_html_(self) -> str | None:
+        """The table in a notebook, if pandas is installed."""
+        with suppress(InputError):
+            return str(self.to_frame()._repr_html_())
+        return None
 
 
 def shape_text(n: IntArray) -> str:
@@ -188,8 +168,6 @@ class LabelCounts(NamedTable):
     def __init__(self, n: ArrayLike | Dictionaries, clients: NameList = None, classes: NameList = None) -> None:
         values, own_clients, own_classes = _without_names(n)
         wanted = "counts must be a table of clients x classes"
-        if hasattr(values, "toarray"):
-            raise InputError(f"{wanted}, not {type(values).__name__}; give an array, such as .toarray()")
         table = numbers_in(values, "counts")
         if table.ndim != 2:
             raise InputError(f"{wanted}, not {table.ndim}-dimensional")
@@ -208,10 +186,8 @@ class LabelCounts(NamedTable):
 
         def add_up(rows: slice) -> None:
             block = self.n[rows]
-            largest = int(block.view(np.uint64).max())  # as unsigned, negative numbers are the largest
-            if largest > MAX_CLIENT_SIZE:
+            if block.view(np.uint64).max() > MAX_CLIENT_SIZE:  # as unsigned, negative numbers are the largest
                 self._refuse_wrong_counts()
-            _check_total(largest, self.num_classes)
             np.sum(block, axis=1, out=self.sizes[rows])
 
         for_row_blocks(add_up, *self.n.shape)
@@ -219,7 +195,6 @@ class LabelCounts(NamedTable):
             raise self._error("client with no samples; remove the row", self.sizes.argmin())
         if self.sizes.max() > MAX_CLIENT_SIZE:
             raise self._error(f"more than {MAX_CLIENT_SIZE:,} samples in one client", self.sizes.argmax())
-        _check_total(float(self.sizes.sum(dtype=np.float64)), self.num_classes)
         frozen(self.sizes)
 
     def _error(self, message: str, row: int | np.integer, label: str = "") -> InputError:
@@ -452,15 +427,6 @@ def _without_names(table: Any) -> tuple[Any, NameList, NameList]:
         classes = sorted(found, key=str)
     n = [[row.get(name, 0) for name in classes] for row in table]
     return n or np.empty((0, 0)), clients, classes
-
-
-def exact_integers(values: IntArray, largest: int) -> IntArray:
-    """The values as numbers whose squares are exact: Python's whole numbers if a client may be too large for 64 bits.
-
-    >>> exact_integers(np.array([10**12]), largest=10**12) ** 2
-    array([1000000000000000000000000], dtype=object)
-    """
-    return values if largest <= MAX_SQUARED else values.astype(object)
 
 
 @cache

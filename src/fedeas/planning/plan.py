@@ -137,7 +137,7 @@ class Plan:
         return self.allocation.to_frame()
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write it as CSV, Parquet or JSON, by the file's ending."""
+        """Write it as CSV or Parquet, by the file's ending."""
         write_allocation(path, self.counts, self.allocation)
 
     def __repr__(self) -> str:
@@ -147,7 +147,7 @@ class Plan:
     def _repr_html_(self) -> str:
         """The plan in a notebook: its key figures, and the table."""
         shown = f"{self.total:,} synthetic samples, {self.summary.removed:.1%} of the imbalance removed"
-        return f"<p>{for_html(policy_name(self.policy))}: {for_html(shown)}</p>{self.allocation._repr_html_()}"
+        return f"<p>{for_html(policy_name(self.policy))}: {shown}</p>{self.allocation._repr_html_() or ''}"
 
 
 AnyPlan = Plan | Allocation | str | os.PathLike[str]

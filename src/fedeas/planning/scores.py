@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from fedeas.core.arrays import FloatArray, IntArray
 from fedeas.core.errors import InputError
-from fedeas.planning.counts import LabelCounts, Planned, Table, as_counts, exact_integers
+from fedeas.planning.counts import LabelCounts, Planned, Table, as_counts
 
 
 class ImbalanceSplit(NamedTuple):
@@ -92,8 +92,7 @@ def marginal_gain(counts: Table, allocation: Planned | None = None) -> FloatArra
 def negative_gain(counts: Table) -> NDArray[np.bool_]:
     """Pairs at which a sample would raise I: q_k^c > ||q_k||^2, decided in whole numbers."""
     counts = as_counts(counts)
-    n = exact_integers(counts.n, int(counts.sizes.max()))
-    return np.asarray(n * counts.sizes[:, None] > (n**2).sum(axis=1)[:, None], dtype=bool)
+    return np.asarray(counts.n * counts.sizes[:, None] > (counts.n**2).sum(axis=1)[:, None])
 
 
 def imbalance_removed(counts: Table, allocation: Planned) -> float:

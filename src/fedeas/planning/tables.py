@@ -6,7 +6,6 @@ How a table is read follows from its columns (`fedeas.planning.columns`). pyarro
 from __future__ import annotations
 
 import csv
-import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -18,13 +17,13 @@ import numpy as np
 from fedeas.core.errors import InputError
 from fedeas.core.files import PathLike, written_whole
 from fedeas.core.foreign_text import for_csv, printable
-from fedeas.core.records import DAMAGED_ARRAYS, checked_file, damaged, is_there, read_bytes
+from fedeas.core.records import DAMAGED_ARRAYS, checked_file, is_there
 from fedeas.planning.columns import TOTAL, Column, ColumnNames, Layout, layout_of
 from fedeas.planning.counts import Allocation, LabelCounts
 
 CHUNK_CELLS = 2**21
 FORMATS = (".csv", ".parquet", ".npy")
-PLAN_FORMATS = (".csv", ".parquet", ".json")
+TABLE_FORMATS = (".csv", ".parquet")
 REMEDY = "write it with `fedeas plan --out` or with `Plan.save`"
 
 
@@ -68,12 +67,12 @@ def read_counts(path: PathLike, num_classes: int | None = None, columns: ColumnN
 
 def read_columns(path: PathLike) -> dict[str, list[Any]]:
     """The columns of a CSV or Parquet table by name; refuse missing values."""
-    format_of(path, ".csv", ".parquet")
+    format_of(path, *TABLE_FORMATS)
     checked_file(path)
     with _naming(path):
         file = _opened(path)
         clients = [name for name in file.schema.names if Column(name).names_clients()]
-        return _values(file.read(clients, others=[name for name in file.schema.names if name not in clients]))
+        return _values(file.read(clients, [name for name in file.schema.names if name not in clients]))
 
 
 class CountTable:
@@ -145,75 +144,44 @@ class CountTable:
 
 def write_counts(path: PathLike, counts: LabelCounts) -> None:
     """Write a wide table that `read_counts` reads back, as CSV or Parquet."""
-    format_of(path, ".csv", ".parquet")
     write_allocation(path, counts, Allocation(counts.n, "label counts"))
 
 
 def write_allocation(path: PathLike, counts: LabelCounts, allocation: Allocation) -> None:
-    """Write an allocation as CSV, Parquet or JSON."""
+    """Write an allocation as CSV or Parquet."""
     write_parts(path, allocation.policy, [(Chunk(counts, counts.clients, 0), allocation)])
 
 
 def write_parts(path: PathLike, policy: str, parts: PlannedParts) -> None:
     """Write an allocation part by part, by the file's ending; the file appears when all parts are written."""
-    suffix = format_of(path, *PLAN_FORMATS)
+    suffix = format_of(path, *TABLE_FORMATS)
     with written_whole(path) as part:
         if suffix == ".parquet":
             from fedeas.planning.arrow_tables import write_parquet
 
             write_parquet(part, policy, parts)
-        elif suffix == ".csv":
-            _write_csv(part, parts)
-        else:
-            _write_json(part, policy, parts)
-
-
-def _write_csv(path: Path, parts: PlannedParts) -> None:
-    """Rows as CSV, which cannot hold the policy's name: a column of clients, and one for each class."""
-    with path.open("w", encoding="utf-8", newline="") as file:
-        rows = csv.writer(file, lineterminator="\n")
-        for chunk, allocation in parts:
-            if not chunk.first_row:
-                rows.writerow(["client", *map(for_csv, chunk.counts.class_names)])
-            names = (for_csv(name) if isinstance(name, str) else name for name in chunk.client_names)
-            rows.writerows([name, *row] for name, row in zip(names, allocation.n.tolist(), strict=True))
-
-
-def _write_json(path: Path, policy: str, parts: PlannedParts) -> None:
-    """One object: the policy, the classes, a row for each client, and the total at the end."""
-    total = 0
-    with path.open("w", encoding="utf-8") as file:
-        for chunk, allocation in parts:
-            if not chunk.first_row:
-                head = f'"policy": {json.dumps(policy)},\n"classes": {json.dumps(chunk.counts.class_names)}'
-                file.write(f'{{\n{head},\n"clients": [')
-            pairs = zip(chunk.client_names, allocation.n.tolist(), strict=True)
-            lines = [json.dumps({"client": name, "n": row}, default=str) for name, row in pairs]  # a name may be a date
-            file.write(("," if chunk.first_row else "") + "\n" + ",\n".join(lines))
-            total += allocation.total
-        file.write(f'\n],\n"total": {total}\n}}\n')
+            return
+        with part.open("w", encoding="utf-8", newline="") as file:  # CSV cannot hold the policy's name
+            rows = csv.writer(file, lineterminator="\n")
+            for chunk, allocation in parts:
+                if not chunk.first_row:
+                    rows.writerow(["client", *map(for_csv, chunk.counts.class_names)])
+                names = (for_csv(name) if isinstance(name, str) else name for name in chunk.client_names)
+                rows.writerows([name, *row] for name, row in zip(names, allocation.n.tolist(), strict=True))
 
 
 def read_allocation(path: PathLike) -> Allocation:
-    """Read a plan from CSV, Parquet or JSON, with its names; JSON and Parquet also name the policy."""
-    suffix = format_of(path, *PLAN_FORMATS)
+    """Read a plan from CSV or Parquet, with its names; Parquet also names the policy."""
+    format_of(path, *TABLE_FORMATS)
     checked_file(path)
-    if suffix == ".json":
-        try:
-            content = json.loads(read_bytes(path))
-            rows, clients = ([entry[key] for entry in content["clients"]] for key in ("n", "client"))
-            policy, classes = str(content["policy"]), list(content["classes"])
-        except (ValueError, KeyError, TypeError, RecursionError) as error:
-            raise damaged(path, f"no plan: {type(error).__name__} {error}", REMEDY) from None
-    else:
-        with _naming(path):
-            file = _opened(path)
-            classes = [name for name in file.schema.names if name != "client"]
-            if not 0 < len(classes) < len(file.schema.names):
-                raise InputError(f"no plan, which has a column client and one for each class; {REMEDY}")
-            clients, *columns = _values(file.read(["client"], classes)).values()
-        rows = [list(row) for row in zip(*columns, strict=True)]
-        policy = ((file.schema.metadata or {}).get(b"fedeas.policy") or b"").decode()
+    with _naming(path):
+        file = _opened(path)
+        classes = [name for name in file.schema.names if name != "client"]
+        if not 0 < len(classes) < len(file.schema.names):
+            raise InputError(f"no plan, which has a column client and one for each class; {REMEDY}")
+        clients, *columns = _values(file.read(["client"], classes)).values()
+    rows = [list(row) for row in zip(*columns, strict=True)]
+    policy = ((file.schema.metadata or {}).get(b"fedeas.policy") or b"").decode()
     try:
         return Allocation(rows, policy, clients, classes)
     except InputError as error:
@@ -229,9 +197,10 @@ def _opened(path: PathLike) -> Any:
 
 
 def _values(table: Any) -> dict[str, list[Any]]:
-    from fedeas.planning.arrow_tables import name_column, plain
+    from fedeas.planning.arrow_tables import coded_names
 
-    return {name: name_column(plain(table[name]), f"value in {name!r}").to_pylist() for name in table.column_names}
+    coded = {name: coded_names(table[name], f"value in {name!r}") for name in table.column_names}
+    return {name: values.take(which).to_pylist() for name, (values, which) in coded.items()}
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from fedeas.core.arrays import FloatArray, IntArray
 from fedeas.planning.counts import Allocation, LabelCounts
 from fedeas.planning.policies.base import Budgeted, Placer, ReadParts
 from fedeas.planning.policies.prices import Fleet, bisect_price, searchable_budget
-from fedeas.planning.policies.waterfill import Waterfill, fill_by_gain
+from fedeas.planning.policies.waterfill import Waterfill, filled, spend_by_gain
 
 # Prices closer than this (relatively) are compared exactly; float gains have errors of about 1e-15.
 SAFE_MARGIN = 1e-9
@@ -38,7 +38,7 @@ class Greedy(Budgeted):
     def allocate(self, counts: LabelCounts) -> Allocation:
         """Spend the budget by falling gain."""
         total = searchable_budget(self.budget, [counts])
-        curves = Waterfill(counts, total)
+        curves = Waterfill(counts)
         surplus = total - int(curves.demand.sum())
         if surplus >= 0:
             samples = curves.demand.copy()
@@ -49,15 +49,16 @@ class Greedy(Budgeted):
 
     def in_parts(self, parts: ReadParts) -> Placer:
         """The same for a table that does not fit into memory."""
-        fleet = Fleet(parts, self.budget)
-        return fill_by_gain(
+        samples, rest = spend_by_gain(
             parts,
-            fleet,
+            Fleet(parts, searchable_budget(self.budget, parts())),
             Waterfill.taken_above,
             lambda near, total, _: by_falling_gain(near, total),
             lambda curves, samples, low: next_gain(curves, samples) >= low,
             SAFE_MARGIN,
         )
+        samples[0] += rest
+        return filled(samples)
 
 
 def by_falling_gain(curves: Waterfill, total: int) -> IntArray:

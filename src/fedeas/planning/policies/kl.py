@@ -24,6 +24,9 @@ from fedeas.planning.counts import Allocation, CertifiedAllocation, LabelCounts
 from fedeas.planning.policies.base import Budgeted, Placer, ReadParts
 from fedeas.planning.policies.prices import FINE, Fleet, Passes, Rounding, bisect_price, fine_total, searchable_budget
 
+MOST = 10**13
+"""The most samples of a budget: real numbers of more would not be exact to a sample."""
+
 
 @dataclass(frozen=True)
 class KL(Budgeted):
@@ -47,7 +50,7 @@ class KL(Budgeted):
 
     def allocate(self, counts: LabelCounts) -> CertifiedAllocation:
         """Find the price at which the budget is spent, and round."""
-        total = searchable_budget(self.budget, [counts])
+        total = searchable_budget(self.budget, [counts], MOST)
         curves = DivergenceCurves(counts.n, counts.weights, self.smoothing)
         wanted, price = spend(curves, total)
         rounded = Rounding(lambda: iter([wanted]), total).next_part(wanted)
@@ -57,7 +60,7 @@ class KL(Budgeted):
 
     def in_parts(self, parts: ReadParts) -> Placer:
         """The same for a table that does not fit into memory."""
-        fleet = Fleet(parts, self.budget)
+        fleet = Fleet(parts, searchable_budget(self.budget, parts(), MOST))
 
         def curves_of(part: LabelCounts) -> DivergenceCurves:
             return DivergenceCurves(part.n, part.sizes / fleet.samples, self.smoothing)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from itertools import islice
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -11,7 +10,7 @@ from fedeas.core.arrays import FloatArray, IntArray
 from fedeas.planning.counts import CertifiedAllocation, LabelCounts
 from fedeas.planning.policies.base import Budgeted, Placer, ReadParts
 from fedeas.planning.policies.prices import CLOSE, Fleet, bisect_price, searchable_budget
-from fedeas.planning.policies.waterfill import Waterfill, fill_by_gain
+from fedeas.planning.policies.waterfill import Waterfill, filled, spend_by_gain
 
 # Dynamic programming takes about K B^2 steps; this many take about a second.
 EXACT_STEPS = 2 * 10**7
@@ -37,7 +36,7 @@ class Optimal(Budgeted):
     def allocate(self, counts: LabelCounts) -> CertifiedAllocation:
         """Exact for a small problem, with a certified gap for a large one."""
         total = searchable_budget(self.budget, [counts])
-        curves = Waterfill(counts, total)
+        curves = Waterfill(counts)
         if is_small(counts.num_clients, total):
             samples, gap = _by_dynamic_programming(curves, total), 0.0
         else:
@@ -47,11 +46,11 @@ class Optimal(Budgeted):
 
     def in_parts(self, parts: ReadParts) -> Placer:
         """The same for a table that does not fit into memory; one more reading places the last few samples."""
-        fleet = Fleet(parts, self.budget)
+        fleet = Fleet(parts, searchable_budget(self.budget, parts()))
         if is_small(fleet.clients, fleet.total):
-            rows = iter(self.allocate(LabelCounts(np.concatenate([part.n for part in parts()]))).n)
-            return lambda part: np.stack([*islice(rows, part.num_clients)])
-        filling = fill_by_gain(
+            whole = Waterfill(LabelCounts(np.concatenate([part.n for part in parts()])))
+            return filled(_by_dynamic_programming(whole, fleet.total))
+        samples, rest = spend_by_gain(
             parts,
             fleet,
             Waterfill.best_at,
@@ -59,13 +58,14 @@ class Optimal(Budgeted):
             lambda curves, samples, low: samples != (curves.best_at(low) if low > 0 else curves.demand),
             CLOSE,
         )
-        least, row, rest, filling.rest = np.inf, 0, filling.rest, 0
+        start, least, row = 0, np.inf, 0
         for part in parts():
-            curves, first_row = Waterfill(part, fleet.largest), filling.first_row
-            change = change_by(curves, filling.samples_of(curves), rest)
+            change = change_by(Waterfill(part), samples[start : start + len(part)].astype(np.int64), rest)
             if change.min() < least:
-                least, row = change.min(), first_row + int(change.argmin())
-        return replace(filling, rest=rest, rest_row=row, first_row=0)
+                least, row = change.min(), start + int(change.argmin())
+            start += len(part)
+        samples[row] += rest
+        return filled(samples)
 
 
 def is_small(clients: int, total: int) -> bool:

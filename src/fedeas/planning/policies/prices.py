@@ -36,11 +36,11 @@ CLOSE = 1e-13
 Curves = TypeVar("Curves")
 
 
-def searchable_budget(budget: Budget, parts: Iterable[LabelCounts]) -> int:
-    """The number of samples to spend; refuse more than a client may hold."""
+def searchable_budget(budget: Budget, parts: Iterable[LabelCounts], most: int = MAX_CLIENT_SIZE) -> int:
+    """The number of samples to spend; refuse too many, by default more than a client may hold."""
     total = samples_in(budget, parts)
-    if total > MAX_CLIENT_SIZE:
-        raise PolicyError(f"a budget can be at most {MAX_CLIENT_SIZE:,} samples, not {total:,}; lower it")
+    if total > most:
+        raise PolicyError(f"a budget can be at most {most:,} samples, not {total:,}; lower it")
     return total
 
 
@@ -132,9 +132,8 @@ def _split(samples: FloatArray) -> tuple[IntArray, IntArray]:
 class Fleet:
     """Facts about all clients that their curves need, and the samples to spend; the table is read once."""
 
-    def __init__(self, parts: ReadParts, budget: Budget) -> None:
-        self.total = self.largest = searchable_budget(budget, parts())
-        self.clients = self.samples = 0
+    def __init__(self, parts: ReadParts, total: int) -> None:
+        self.total, self.clients, self.samples = total, 0, 0
         chosen: list[IntArray] = []
         stride = 1
         for part in parts():
@@ -142,7 +141,6 @@ class Fleet:
             while len(chosen) > 2 * SAMPLED_CLIENTS:
                 chosen, stride = chosen[::2], 2 * stride
             self.clients, self.samples = self.clients + part.num_clients, self.samples + part.total
-            self.largest = max(self.largest, int(part.sizes.max()))
         self.some = LabelCounts(np.stack(chosen))
         """About `SAMPLED_CLIENTS` clients, evenly from the whole table."""
         self.sampled_total = self.total * len(chosen) // self.clients

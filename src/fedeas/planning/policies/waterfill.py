@@ -18,17 +18,15 @@ is not always the best allocation, and why levels, not single samples, are the p
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cached_property
-from operator import attrgetter
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedeas.core.arrays import BoolArray, FloatArray, IntArray, for_row_blocks
-from fedeas.planning.counts import MAX_SQUARED, LabelCounts, exact_integers
-from fedeas.planning.policies.base import ReadParts
+from fedeas.planning.counts import LabelCounts
+from fedeas.planning.policies.base import Placer, ReadParts
 from fedeas.planning.policies.prices import Fleet, Passes, bisect_price
 
 OPEN_CLIENTS = 100_000
@@ -46,8 +44,8 @@ class Round(NamedTuple):
 class SortedCounts:
     """The counts of each client in rising order, with the sums of the first 0, 1, ... of them and of their squares."""
 
-    def __init__(self, counts: LabelCounts, total: int = 0) -> None:
-        self.counts, self.largest = counts, max(int(counts.sizes.max()), total)
+    def __init__(self, counts: LabelCounts) -> None:
+        self.counts = counts
         self.sorted = np.empty_like(counts.n)
 
         def sort(rows: slice) -> None:
@@ -58,15 +56,14 @@ class SortedCounts:
 
     @cached_property
     def square_sums(self) -> IntArray:
-        """The sums of squares, in Python's whole numbers if 64 bits do not hold them."""
+        """The sums of squares."""
         return self._running_sums(2)
 
     def _running_sums(self, power: int) -> IntArray:
-        kind = np.int64 if power == 1 or self.largest <= MAX_SQUARED else object
-        sums: IntArray = np.zeros((len(self.counts), self.counts.num_classes + 1), dtype=kind)
+        sums = np.zeros((len(self.counts), self.counts.num_classes + 1), dtype=np.int64)
 
         def add(rows: slice) -> None:
-            np.cumsum(self.sorted[rows].astype(kind, copy=False) ** power, axis=1, out=sums[rows, 1:])
+            np.cumsum(self.sorted[rows] ** power, axis=1, out=sums[rows, 1:])
 
         for_row_blocks(add, *self.counts.n.shape)
         return sums
@@ -79,10 +76,10 @@ def cells_of(table: IntArray, rows: IntArray, columns: IntArray | int) -> IntArr
 
 
 class Waterfill(SortedCounts):
-    """The curves of all clients of a federation, for up to `total` samples."""
+    """The curves of all clients of a federation."""
 
-    def __init__(self, counts: LabelCounts, total: int = 0) -> None:
-        super().__init__(counts, total)
+    def __init__(self, counts: LabelCounts) -> None:
+        super().__init__(counts)
         self._sizes, self._rows = counts.sizes[:, None], np.arange(len(counts))[:, None]
 
     @cached_property
@@ -134,9 +131,9 @@ class Waterfill(SortedCounts):
 
     def gain(self, stage: IntArray | int, level: IntArray, odd: IntArray | int = 0) -> FloatArray:
         """The gain of the next sample, when `odd` samples have been placed in the round that begins at this level."""
-        rest, exact = self._sizes - cells_of(self.sums, self._rows, stage), exact_integers(level, self.largest)
-        above = self._rest_squares(stage) - exact * rest + odd * (exact + 1)
-        return self._sizes * ratio_of(above, ((rest + stage * level).astype(np.float64) + odd) ** 3)
+        rest = self._sizes - cells_of(self.sums, self._rows, stage)
+        above = self._rest_squares(stage) - level * rest + odd * (level + 1)
+        return self._sizes * (above / ((rest + stage * level).astype(np.float64) + odd) ** 3)
 
     def taken_above(self, price: float) -> IntArray:
         """How many samples each client takes until the gain of its next one is at or below `price`; for `Greedy`."""
@@ -158,9 +155,9 @@ class Waterfill(SortedCounts):
 
     def _values(self, at: Round, odd: IntArray) -> FloatArray:
         """The value of each client when `odd` samples have been placed in a round."""
-        level = exact_integers(at.level, self.largest)
-        squares = self._rest_squares(at.stage) + at.stage * level**2 + odd * (2 * level + 1)
-        return self._sizes * ratio_of(squares, (self._sizes + at.start + odd).astype(np.float64) ** 2)
+        squares = self._rest_squares(at.stage) + at.stage * at.level**2 + odd * (2 * at.level + 1)
+        values: FloatArray = self._sizes * (squares / (self._sizes + at.start + odd).astype(np.float64) ** 2)
+        return values
 
     @cached_property
     def _stage_ends(self) -> IntArray:
@@ -176,11 +173,6 @@ class Waterfill(SortedCounts):
         return self.square_sums[:, -1:] - cells_of(self.square_sums, self._rows, stage)
 
 
-def ratio_of(above: IntArray, below: NDArray[np.floating[Any]]) -> FloatArray:
-    """The quotient as floats, also of Python's whole numbers."""
-    return np.asarray(above / below, dtype=np.float64)
-
-
 def cubic_root(linear: FloatArray, constant: FloatArray) -> FloatArray:
     """The real root of x^3 + linear x + constant for linear >= 0 > constant, without cancellation.
 
@@ -194,74 +186,48 @@ def cubic_root(linear: FloatArray, constant: FloatArray) -> FloatArray:
     return np.where(steepness < 1e100, root, np.cbrt(-constant))  # the linear term is lost in rounding, or 0
 
 
-@dataclass
-class Filling:
-    """Place the next part: each client takes what `usual` says, except some, given by row and number of samples.
+def filled(samples: NDArray[np.integer]) -> Placer:
+    """Place the next part, given the samples of each client."""
+    start = 0
 
-    The client in `rest_row` takes the rest of the budget as well.
-    """
+    def place(part: LabelCounts) -> IntArray:
+        nonlocal start
+        start += len(part)
+        return Waterfill(part).fill(samples[start - len(part) : start].astype(np.int64))
 
-    largest: int
-    usual: Callable[[Waterfill], IntArray]
-    rows: IntArray
-    samples: IntArray
-    rest: int = 0
-    rest_row: int = 0
-    first_row: int = 0
-
-    def samples_of(self, curves: Waterfill) -> IntArray:
-        """The samples of each client of the next part; parts come in order."""
-        samples = self.usual(curves).copy()
-        rows, rest_row = self.rows - self.first_row, self.rest_row - self.first_row
-        here = (rows >= 0) & (rows < len(samples))
-        samples[rows[here]] = self.samples[here]
-        if 0 <= rest_row < len(samples):
-            samples[rest_row] += self.rest
-        self.first_row += len(samples)
-        return samples
-
-    def __call__(self, part: LabelCounts) -> IntArray:
-        """The allocation of the next part."""
-        curves = Waterfill(part, self.largest)
-        return curves.fill(self.samples_of(curves))
+    return place
 
 
-def fill_by_gain(
+def spend_by_gain(
     parts: ReadParts,
     fleet: Fleet,
     take: Callable[[Waterfill, float], IntArray],
     settle: Callable[[Waterfill, int, float], IntArray],
     is_open: Callable[[Waterfill, IntArray, float], BoolArray],
     margin: float,
-) -> Filling:
-    """All clients `take` the samples above a price; memory is enough to `settle` those that are still open near it.
+) -> tuple[NDArray[np.int32], int]:
+    """The samples of each client, and what the budget leaves.
 
-    What the budget leaves goes to the first client.
+    All clients `take` the samples above a price; memory is enough to `settle` those that are still open near it.
     """
-
-    def curves_of(part: LabelCounts) -> Waterfill:
-        return Waterfill(part, fleet.largest)
-
-    passes = Passes(parts, curves_of, lambda curves, price: int(take(curves, price).sum()))
+    passes = Passes(parts, Waterfill, lambda curves, price: int(take(curves, price).sum()))
     highest, demand = 0.0, 0  # a price at which nobody takes a sample, and the samples that balance everybody
     for curves in passes.curves():
         highest, demand = max(highest, 2 * curves.highest_gain), demand + int(curves.demand.sum())
-    total = fleet.total
-    if total >= demand:
-        return Filling(fleet.largest, attrgetter("demand"), np.empty(0, int), np.empty(0, int), total - demand)
-    some = curves_of(fleet.some)
+    if fleet.total >= demand:
+        return np.concatenate([curves.demand.astype(np.int32) for curves in passes.curves()]), fleet.total - demand
+    some = Waterfill(fleet.some)
     guess = bisect_price(lambda price: passes.taken(some, price) <= fleet.sampled_total, highest).enough
-    low, high = passes.enclose(total, demand, highest, guess, OPEN_CLIENTS)
-    low, high = low * (1 - margin), high * (1 + margin)
-    opened, counts, first_row = [], [], 0
-    for part in parts():
-        curves = curves_of(part)
-        samples = take(curves, high)
-        left = is_open(curves, samples, low)
-        opened.append(first_row + np.flatnonzero(left))
-        counts.append(part.n[left])
-        total -= int(samples[~left].sum())
-        first_row += part.num_clients
-    chosen = settle(curves_of(LabelCounts(np.concatenate(counts))), total, highest)
-    rest = total - int(chosen.sum())
-    return Filling(fleet.largest, lambda curves: take(curves, high), np.concatenate(opened), chosen, rest)
+    low, high = passes.enclose(fleet.total, demand, highest, guess, OPEN_CLIENTS)
+    taken, opened, counts, total = [], [], [], fleet.total
+    for curves in passes.curves():
+        above = take(curves, high * (1 + margin))
+        taken.append(above.astype(np.int32))  # there may be millions of clients
+        left = is_open(curves, above, low * (1 - margin))
+        opened.append(left)
+        counts.append(curves.counts.n[left])
+        total -= int(above[~left].sum())
+    samples = np.concatenate(taken)
+    chosen = settle(Waterfill(LabelCounts(np.concatenate(counts))), total, highest)
+    samples[np.concatenate(opened)] = chosen
+    return samples, total - int(chosen.sum())

@@ -75,7 +75,7 @@ def takes_budget(policy: str) -> bool:
 
 
 def table_file(counts: LabelCounts, allocation: Allocation | None = None, ending: str = ".csv") -> bytes:
-    """The allocation, or the counts, as ``.csv``, ``.parquet`` or ``.json``, as ``fedeas plan --out`` writes it."""
+    """The allocation, or the counts, as ``.csv`` or ``.parquet``, as ``fedeas plan --out`` writes it."""
     with TemporaryDirectory(prefix="fedeas-planner-") as folder:
         path = Path(folder) / f"allocation{ending}"
         write_allocation(path, counts, Allocation(counts.n) if allocation is None else allocation)

@@ -259,7 +259,7 @@ class ShownPlan(NamedTuple):
         counts, allocation = federation.counts, self.plan.allocation
         files: dict[str, tuple[str, Callable[[], bytes | str]]] = {
             f"Plan as {name}": (f"plan.{name.lower()}", partial(table_file, counts, allocation, f".{name.lower()}"))
-            for name in ("CSV", "Parquet", "JSON")
+            for name in ("CSV", "Parquet")
         }
         if federation.config:
             files["Run config as TOML"] = "planned.toml", partial(run_config, federation, policy)
