@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import re
 import textwrap
-import warnings
-from collections.abc import Callable, Iterable, Sequence
-from functools import partial, wraps
+from collections.abc import Callable, Sequence
+from functools import wraps
 from pathlib import Path
 from typing import Any, NamedTuple, ParamSpec
+from warnings import catch_warnings, simplefilter
 
 import numpy as np
 from matplotlib import style
@@ -21,7 +20,7 @@ from matplotlib.ticker import EngFormatter
 from fedeas.core.arrays import IntArray
 from fedeas.core.errors import InputError
 from fedeas.core.files import PathLike, written_whole
-from fedeas.core.foreign_text import first_of, printable
+from fedeas.core.foreign_text import printable
 from fedeas.core.log import log
 from fedeas.planning import scores
 from fedeas.planning.counts import Allocation, LabelCounts
@@ -136,32 +135,19 @@ def checked_ending(path: PathLike) -> str:
 def save(figure: Figure, path: PathLike) -> None:
     """Write the figure as PNG or SVG, by the file's ending; the same figure gives the same bytes."""
     is_svg = checked_ending(path) == ".svg"
+    installed = {font.name for font in fontManager.ttflist}
+    # An SVG holds text, which is drawn with the fonts of whoever looks at it.
+    fonts = ["sans-serif", *(name for name in FALLBACKS if name in installed and not is_svg)]
+    for text in figure.findobj(Text):
+        text.set_fontfamily(fonts)
     # Ticks are created only now, so the style is needed again.
-    with style.context(["default", STYLE]), written_whole(path) as part:
-        draw = partial(figure.savefig, part, dpi=DPI, metadata={"Date": None} if is_svg else None)
-        missed = characters_missed(draw)
-        installed = {font.name for font in fontManager.ttflist} if missed else set()
-        if others := [name for name in FALLBACKS if name in installed]:
-            for text in figure.findobj(Text):
-                text.set_fontfamily([*text.get_fontfamily(), *others])
-            missed = characters_missed(draw)
-    if missed and not is_svg:  # an SVG holds text, which is drawn with the fonts of whoever looks at it
-        shown = printable(first_of(missed))
-        log.warning("%s: shows boxes for %s, which no font here has; use .svg, or install a font", path, shown)
-
-
-def characters_missed(draw: Callable[[], object]) -> str:
-    """Draw, and return the characters that no font had, each once; matplotlib would print a warning for each."""
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        draw()
-    missed = dict[str, None]()
-    for each in caught:
-        if glyph := re.match(r"Glyph (\d+) ", str(each.message)):
-            missed[chr(int(glyph[1]))] = None
-        else:
-            warnings.warn_explicit(each.message, each.category, each.filename, each.lineno)
-    return "".join(missed)
+    own = {**STYLE, "font.family": fonts}
+    with style.context(["default", own]), written_whole(path) as part, catch_warnings(record=True) as caught:
+        simplefilter("always")
+        figure.savefig(part, dpi=DPI, metadata={"Date": None} if is_svg else None)
+    for message in () if is_svg else dict.fromkeys(str(each.message) for each in caught):
+        remedy = "; use .svg, or install a font" if message.startswith("Glyph") else ""
+        log.warning("%s: %s%s", path, message, remedy)
 
 
 @styled
@@ -210,33 +196,20 @@ def partition_figure(counts: LabelCounts) -> Figure:
 
 @styled
 def comparison_figure(counts: LabelCounts, allocations: Sequence[Allocation]) -> Figure:
-    """Bars of the imbalance that each policy removes, above heat maps of its samples."""
-    labels = [_label(each) for each in allocations]
+    """Heat maps of the samples of each policy, with their number and the imbalance that they remove."""
     lines = -(-len(allocations) // 4)
     columns = -(-len(allocations) // lines)
-    label_lines = max(label.count("\n") + 1 for label in labels)
-    heights = 0.6 + max(0.42, 0.2 * label_lines) * len(allocations), 1.5 + 2.5 * lines
-    figure = Figure(figsize=(10, sum(heights)), layout="constrained")
-    parts: Any = figure.subfigures(2, 1, height_ratios=heights, hspace=0.03)
-    top, bottom = parts
-
-    bars, removed = top.subplots(), [scores.imbalance_removed(counts, each) for each in allocations]
-    places = range(len(allocations))
-    bars.barh(places, removed, 0.65, color=BLUE)
-    for place, share, each in zip(places, removed, allocations, strict=True):
-        text = f"{share:.1%} with {each.total:,} samples"
-        bars.annotate(text, (max(share, 0), place), (6, 0), textcoords="offset points", va="center", fontsize=10)
-    bars.set(title="Imbalance removed", xlim=(min(0.0, *removed), 1.4 * max(0.1, *removed)), xticks=[])
-    bars.set_yticks(places, labels)
-    bars.invert_yaxis()
-    bars.tick_params(axis="y", length=0)
-    bars.spines["bottom"].set_visible(False)
-
+    figure = Figure(figsize=(10, 1.5 + 2.7 * lines), layout="constrained")
     rows = most(np.max([each.per_client for each in allocations], axis=0))
-    panels = bottom.subplots(lines, columns, sharex=True, sharey=True, squeeze=False)
-    plans = zip(labels, [each.n for each in allocations], strict=True)
-    _heat_maps(bottom, panels, counts, rows, plans, small=True)
-    bottom.suptitle("Synthetic samples of each client and class" + _selection(rows, counts, "synthetic"))
+    panels = figure.subplots(lines, columns, sharex=True, sharey=True, squeeze=False)
+    removed = [scores.imbalance_removed(counts, each) for each in allocations]
+    plans = [
+        (f"{each.policy.partition('(')[0]}: {each.total:,}\n{share:.1%} removed", each.n)
+        for each, share in zip(allocations, removed, strict=True)
+    ]
+    _heat_maps(figure, panels, counts, rows, plans, small=True)
+    heading = "Synthetic samples of each client and class, and the imbalance that they remove"
+    figure.suptitle(heading + _selection(rows, counts, "synthetic"))
     return figure
 
 
@@ -257,7 +230,7 @@ def _heat_maps(
     panels: Sequence[Sequence[Any]],
     counts: LabelCounts,
     rows: IntArray,
-    tables: Iterable[tuple[str, IntArray]],
+    tables: Sequence[tuple[str, IntArray]],
     small: bool = False,
 ) -> None:
     """Heat maps in lines of panels, on one colour scale below them; zeros are white.
@@ -315,12 +288,3 @@ def _selection(rows: IntArray, counts: LabelCounts, kind: str) -> str:
     if rows.size == counts.num_clients:
         return ""
     return f"\nshown: the {rows.size:,} of {counts.num_clients:,} clients with most {kind} samples"
-
-
-def _label(allocation: Allocation) -> str:
-    """The policy on one line if it is short, else wrapped before its arguments."""
-    spec = allocation.policy or "plan"
-    if len(spec) <= 18:
-        return spec
-    name, bracket, arguments = spec.partition("(")
-    return "\n".join([name, *textwrap.wrap(bracket + arguments, 26)])
