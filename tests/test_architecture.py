@@ -40,7 +40,7 @@ ALLOWED = {
     "typer": {"cli"},
     "rich": {"cli"},
     "streamlit": {"cli.planner", "views.web"},
-    "plotly": {"views.web.charts", "views.web.html_plot"},
+    "plotly": set(),
     "safetensors": {"core.weight_files", "models"},
     "diffusers": {"generators.diffusion", "generators.text", "gpu.denoiser"},
     "transformers": {"generators.text"},

@@ -10,14 +10,14 @@ from typing import Any, NamedTuple, ParamSpec
 from warnings import catch_warnings, simplefilter
 
 import numpy as np
-from matplotlib import style
+from matplotlib import colormaps, style
 from matplotlib.colors import LogNorm
 from matplotlib.figure import Figure
 from matplotlib.font_manager import fontManager
 from matplotlib.text import Text
 from matplotlib.ticker import EngFormatter
 
-from fedeas.core.arrays import IntArray
+from fedeas.core.arrays import FloatArray, IntArray
 from fedeas.core.errors import InputError
 from fedeas.core.files import PathLike, written_whole
 from fedeas.core.foreign_text import printable
@@ -98,6 +98,7 @@ class Screen(NamedTuple):
 
 
 LIGHT, DARK = Screen(INK, "#e8ebef", "#ffffff"), Screen("#edebe8", "#302e2b", "#171614")
+PAGE = Screen("var(--ink)", "var(--line)", "var(--paper)")  # of the report, whose style sheet has the colours
 
 
 def looks_of(policies: Sequence[str]) -> list[Look]:
@@ -122,6 +123,11 @@ def styled(draw: Callable[P, Figure]) -> Callable[P, Figure]:
             return draw(*args, **kwargs)
 
     return in_style
+
+
+def shades(number: int) -> FloatArray:
+    """So many colours from dark to bright, as shares of red, green and blue."""
+    return np.asarray(colormaps["viridis"](np.linspace(0, 1, number)))[:, :3]
 
 
 def checked_ending(path: PathLike) -> str:

@@ -15,7 +15,7 @@ pytest.importorskip("streamlit", reason="streamlit is missing: pip install 'fede
 from hypothesis import assume, given, settings
 from strategies import label_counts
 from streamlit.testing.v1 import AppTest
-from views.web.browser import recorded_runs
+from views.web.browser import finish, recorded_runs
 from waiting import LIMIT
 
 from fedeas import (
@@ -37,7 +37,7 @@ from fedeas.calls.client_counts import run_config
 from fedeas.calls.plans import plan as fedeas_plan
 from fedeas.cli import main
 from fedeas.cli.planner import PAGE, streamlit_options
-from fedeas.config import load_config
+from fedeas.config import RunConfig, load_config
 from fedeas.core.foreign_text import for_markdown
 from fedeas.data.known import known_dataset
 from fedeas.data.partition import dirichlet, paper_replay
@@ -47,12 +47,12 @@ from fedeas.planning.columns import ColumnNames
 from fedeas.planning.policies import POLICIES, CostAware
 from fedeas.planning.policies.waterfill import Waterfill
 from fedeas.planning.request import Limits, choose_policy
-from fedeas.runs.accuracy_curves import AccuracyCurve
-from fedeas.runs.store import RunStore
+from fedeas.runs.store import Run, RunStore
 from fedeas.views.figures import DARK, LIGHT
-from fedeas.views.web import FOLDER_VARIABLE, charts, html_plot, plan_charts, runs, sources
+from fedeas.views.methods import RunSnapshot
+from fedeas.views.web import FOLDER_VARIABLE, html_plot, plan_charts, runs, sources
 from fedeas.views.web.plan_choices import NO_LIMIT, SIZE_WORDS, Choice, Size, table_file, takes_budget
-from fedeas.views.web.runs import ListedMethod, ListedRun
+from fedeas.views.web.runs import ListedRun
 from reproduction.published import example_counts, published
 
 COUNTS = LabelCounts([[900, 80, 20], [10, 300, 690], [400, 0, 380]])
@@ -329,9 +329,8 @@ def test_balanced_and_tiny_federations_are_drawn_too():
         point = (found.policy.spec, found.allocation.total, found.summary.removed)
         curves = plan_charts.curves(counts)
         plots = [plan_charts.trade_off(curves, *point)]
-        charts.heat_map(counts, found.allocation.n, np.arange(counts.num_clients), 0, "none")
+        plan_charts.tall_heat_map(counts, found.allocation.n, np.arange(counts.num_clients), 0)
         html_plot.heat_table(counts, found.allocation.n, np.arange(counts.num_clients), 0, "none")
-        html_plot.heat_scale(0)
         plots.append(plan_charts.demand_dots(counts, found.allocation, curves.demand, np.arange(counts.num_clients)))
         plots.append(plan_charts.concentration(counts, found.allocation))
         assert not any(re.search(r"nan|inf[,%]", text) for text in map(html_plot.plot_html, plots))
@@ -346,11 +345,11 @@ def test_prices_are_images_times_rate_and_size():
 def test_names_from_files_stay_text():
     assert for_markdown("![x](http://example.org)") == r"\!\[x\]\(http\://example\.org\)"
     counts = LabelCounts([[1, 2]], clients=["<a href='x'>"], classes=["<b>", 'c" onclick="d'])
-    shown = counts, counts.n, np.array([0]), 2, "t"
-    for text in (repr(charts.heat_map(*shown)), html_plot.heat_table(*shown)):
+    shown = counts, counts.n, np.array([0]), 2
+    for text in (repr(plan_charts.tall_heat_map(*shown)), html_plot.heat_table(*shown, "t")):
         assert "<a " not in text
         assert "&lt;b&gt;" in text
-    assert 'onclick="' not in html_plot.heat_table(*shown)
+    assert 'onclick="' not in html_plot.heat_table(*shown, "t")
     plan = FullBalance().allocate(counts)
     text = html_plot.plot_html(plan_charts.demand_dots(counts, plan, plan, np.array([0])))
     assert text.count("&lt;a href=&#x27;x&#x27;&gt;") == 4  # label, its title, and two tips
@@ -391,7 +390,7 @@ def relative_luminance(colour):
 def test_every_client_of_a_large_heat_map_has_its_name():
     counts = LabelCounts(np.arange(5000).reshape(500, 10))
     assert not html_plot.is_small(*counts.n.shape)
-    layout = charts.heat_map(counts, counts.n, np.arange(500), 60, "t")["layout"]
+    layout = plan_charts.tall_heat_map(counts, counts.n, np.arange(500), 60)["layout"]
     assert layout["yaxis"]["dtick"] == 1
     assert layout["height"] >= 15 * 500
 
@@ -401,13 +400,14 @@ def test_runs_are_listed_with_their_curves_and_unreadable_ones_say_so(tmp_path):
     (tmp_path / "broken").mkdir()
     (tmp_path / "broken" / "config.json").write_text("{")
     found = {run.name.partition("-")[0]: run for run in runs.listed(tmp_path).runs}
-    assert found["finished"].finished
+    assert found["finished"].content.finished
     assert (found["finished"].accuracy, found["finished"].window) == (pytest.approx(0.86), "round 6")
     assert (found["under"].accuracy, found["under"].latest) == (None, pytest.approx(0.68))
-    assert found["under"].curve.accuracy == pytest.approx([0.58, 0.63, 0.68])
+    assert found["under"].content.curve.accuracy == pytest.approx([0.58, 0.63, 0.68])
     assert found["broken"].state.startswith("cannot be read")
-    methods = runs.drawn_methods(list(found.values()))
-    dashes = {trace["name"].partition("-")[0]: trace["line"]["dash"] for trace in charts.accuracy(methods)["data"]}
+    figure, methods = runs.drawn(found.values())
+    dashes = {trace["name"].partition("-")[0]: trace["line"]["dash"] for trace in figure["data"]}
+    assert methods == 2
     assert dashes == {"finished": "solid", "under": "dot"}
 
 
@@ -418,7 +418,7 @@ def test_a_stopped_run_is_told_from_one_in_progress(tmp_path):
     def shown():
         listing = runs.listed(tmp_path)
         (listed,) = (each for each in listing.runs if each.name == run.path.name)
-        (end,) = {trace["marker"]["symbol"] for trace in charts.accuracy(runs.drawn_methods([listed]))["data"]}
+        (end,) = {trace["marker"]["symbol"] for trace in runs.drawn([listed])[0]["data"]}
         return listed.state, listing.any_under_way, end
 
     assert shown() == ("stopped: 3 of 6 rounds", False, "x")
@@ -432,10 +432,9 @@ def test_seeds_of_a_method_are_one_line_on_a_band(tmp_path):
         for number in (1, 2):
             run.append_round({"round": number, "accuracy": level})
         if level < 0.9:
-            run.write_json("summary.json", {"accuracy": level, "window": [2, 2]})
-    (method,) = runs.drawn_methods(runs.listed(tmp_path).runs)
-    band, mean, unfinished = charts.accuracy([method])["data"]
-    assert (method.name, [trace["showlegend"] for trace in (band, mean, unfinished)]) == ("mine", [False, True, False])
+            finish(run, level, 2)
+    band, mean, unfinished = runs.drawn(runs.listed(tmp_path).runs)[0]["data"]
+    assert (mean["name"], [each["showlegend"] for each in (band, mean, unfinished)]) == ("mine", [False, True, False])
     assert sorted(set(band["y"])) == [0.2, 0.4]
     assert mean["y"] == pytest.approx([0.3, 0.3])
     assert unfinished["y"] == [0.9, 0.9]
@@ -445,8 +444,8 @@ def test_one_config_under_two_labels_is_two_lines(tmp_path):
     for label, level in (("a", 0.2), ("b", 0.4)):
         run = RunStore(tmp_path).open(load_config(None, [f"label={label}", "rounds.total=1"]))
         run.append_round({"round": 1, "accuracy": level})
-        run.write_json("summary.json", {"accuracy": level, "window": [1, 1]})
-    found = charts.accuracy(runs.drawn_methods(runs.listed(tmp_path).runs))["data"]
+        finish(run, level, 1)
+    found = runs.drawn(runs.listed(tmp_path).runs)[0]["data"]
     assert {trace["name"]: trace["y"] for trace in found} == {"a": [0.2], "b": [0.4]}
 
 
@@ -454,30 +453,31 @@ def test_methods_of_one_label_are_named_by_what_differs_and_few_rounds_are_numbe
     for rate in ("0.1", "0.2"):
         run = RunStore(tmp_path).open(load_config(None, ["label=mine", f"train.lr={rate}", "rounds.total=2"]))
         run.append_round({"round": 1, "accuracy": 0.5})
-    methods = runs.drawn_methods(runs.listed(tmp_path).runs)
-    assert {method.name.rpartition("=")[2] for method in methods} == {"0.1", "0.2"}
-    assert charts.accuracy(methods)["layout"]["xaxis"]["dtick"] == 1
+    figure, _ = runs.drawn(runs.listed(tmp_path).runs)
+    assert {trace["name"].rpartition("=")[2] for trace in figure["data"]} == {"0.1", "0.2"}
+    assert figure["layout"]["xaxis"]["dtick"] == 1
 
 
-def test_there_is_room_for_the_name_of_every_method_below_the_lines():
-    def figure(names):
-        run = ListedRun("r", "", "", "finished", curve=AccuracyCurve((1, 2), (0.1, 0.2)), finished=True)
-        return charts.accuracy([ListedMethod(name, "fedeas", [run], []) for name in names])
+def test_there_is_room_for_the_name_of_every_method_below_the_lines(tmp_path):
+    def figure(labels):
+        configs = [RunConfig(label=label, policy=f"uniform(budget={n + 1})") for n, label in enumerate(labels)]
+        contents = [RunSnapshot(Run(tmp_path, each), [{"round": 1, "accuracy": 0.1}], None, None) for each in configs]
+        return runs.drawn([ListedRun("r", content=content) for content in contents])[0]
 
-    short, long = [f"method {place}" for place in range(24)], " + ".join(["fedavg, partition.scheme=dirichlet"] * 4)
+    short, long = [f"method-{place}" for place in range(24)], "fedavg-partition-scheme-" * 4
     alone = figure(short[:1])["layout"]["height"]
     assert figure(short)["layout"]["height"] - alone >= 23 * 19  # on a narrow screen, each name has a line of 19 pixels
     (trace,) = figure([long])["data"]
     lines = trace["name"].split("<br>")
-    assert " ".join(lines) == long
-    assert max(map(len, lines)) <= charts.LEGEND_CHARACTERS
+    assert "".join(lines) == long
+    assert max(map(len, lines)) <= runs.LEGEND_CHARACTERS
     assert figure([long])["layout"]["height"] - alone >= (len(lines) - 1) * 19
 
 
 def test_the_page_says_how_many_methods_it_does_not_draw(tmp_path, monkeypatch):
     monkeypatch.setenv(FOLDER_VARIABLE, str(tmp_path))
     recorded_runs(tmp_path)
-    monkeypatch.setattr(charts, "MOST_METHODS", 1)
+    monkeypatch.setattr(runs, "MOST_METHODS", 1)
     monkeypatch.setattr(runs, "MOST_RUNS", 1)
     assert any("1 older ones are not" in each.value for each in runs_tab().caption)
     monkeypatch.setattr(runs, "MOST_RUNS", 2)
@@ -497,9 +497,9 @@ def test_runs_are_read_again_when_they_have_changed(tmp_path):
     before = {each.name: each for each in runs.listed(tmp_path).runs}
     run.append_round({"round": 4, "accuracy": 0.9})
     after = {each.name: each for each in runs.listed(tmp_path).runs}
-    assert {name for name in after if after[name].curve is not before[name].curve} == {run.path.name}
-    assert after[run.path.name].curve.accuracy[-1] == 0.9
-    run.write_json("summary.json", {"accuracy": 0.8, "window": [4, 4]})
+    assert {name for name in after if after[name].content is not before[name].content} == {run.path.name}
+    assert after[run.path.name].content.curve.accuracy[-1] == 0.9
+    finish(run, 0.8, 4)
     assert runs.listed(tmp_path).runs[0].accuracy == 0.8
 
 

@@ -24,7 +24,7 @@ from fedeas.generators.pools import numbers_in_pool, pool_fingerprint
 from fedeas.generators.quality.grid import COLUMNS, strip
 from fedeas.generators.registry import parse_generator
 from fedeas.runs.store import Run, UsedGenerator, trained
-from fedeas.views.report.methods import MethodRuns, RunSnapshot, class_names, grouped_by_method, read_snapshot
+from fedeas.views.methods import MethodRuns, RunSnapshot, class_names, grouped_by_method, read_snapshot
 
 MOST_CLASSES = 20  # rows of a grid: more would only make the page larger
 MOST_BYTES = 2**24  # of an image; a header that claims more is damaged

@@ -15,12 +15,11 @@ from urllib.parse import quote
 
 import numpy as np
 from numpy.typing import ArrayLike
-from plotly.colors import hex_to_rgb, sequential
 
 from fedeas.core.arrays import FloatArray, IntArray
 from fedeas.core.foreign_text import for_html
 from fedeas.planning.counts import LabelCounts
-from fedeas.views.figures import DARK, LIGHT, Screen
+from fedeas.views.figures import DARK, LIGHT, Screen, shades
 
 STYLE = Path(__file__).with_name("html_plot.css")
 WIDEST = 40  # characters of a label beside the plot
@@ -32,17 +31,6 @@ SHADES = 64
 SHORT = 3  # characters of a class name that is written across
 CORNER = "client"  # what the first column holds
 WIDEST_CLIENT = 24  # characters of a client's name before it is broken
-
-HEAT_STYLE = """<style>
-.heat {{overflow-x: auto; font-size: 12px; line-height: 16px}}
-.heat table {{table-layout: fixed; border-collapse: collapse; width: 100%; color: {ink}}}
-.heat caption {{text-align: left; font-size: 15px; line-height: 28px}}
-.heat td {{padding: 0; text-align: center; border: 1px solid {grid}}}
-.heat th {{font-weight: normal; vertical-align: bottom; padding: 0; overflow-wrap: anywhere}}
-.heat .first, .heat tbody th {{position: sticky; left: 0; padding-right: 6px; text-align: right; background: {paper}}}
-.heat .long {{writing-mode: vertical-rl; transform: rotate(180deg); margin: auto; padding: 4px 0; max-height: 20em}}
-.heat td:hover {{outline: 2px solid {ink}}}
-</style>"""
 
 
 class Axis(NamedTuple):
@@ -108,7 +96,7 @@ def plot_html(plot: Plot, screen: Screen = LIGHT) -> str:
         drawn = _drawn(each, plot.across.places(each.x), plot.upwards.places(each.y))
         series = f'<div class="series{number}" style="color:{each.colour}">{drawn}</div>{series}'
     longest = min(max(map(len, plot.upwards.labels.values()), default=0), WIDEST)
-    style = f"--ink:{screen.ink};--grid:{screen.grid};--paper:{screen.paper};--names:min({longest + 1}ch, 40vw)"
+    style = f"{_colours(screen)};--names:min({longest + 1}ch, 40vw)"
     return (
         f'<div class="plot" role="group" aria-label="{plot.title}" style="{style}">'
         f'<div class="title">{plot.title}</div><div class="legend">{legend}</div>'
@@ -116,6 +104,10 @@ def plot_html(plot: Plot, screen: Screen = LIGHT) -> str:
         f'<div class="up">{plot.upwards.title}</div>{band}{grid}{series}</div>'
         f'<div class="across">{plot.across.title}</div></div>'
     )
+
+
+def _colours(screen: Screen) -> str:
+    return f"--ink:{screen.ink};--grid:{screen.grid};--paper:{screen.paper}"
 
 
 def _drawn(series: Series, x: FloatArray, y: FloatArray) -> str:
@@ -172,37 +164,20 @@ def heat_table(
     first, others = min(max(map(len, [*clients, CORNER])), WIDEST_CLIENT) + 2, max(len(str(largest)), SHORT) + 1
     return (
         # Takes the focus so that its sides can be reached with keys. A browser's search for such an element ends here.
-        f'<div class="heat" tabindex="0" role="region" aria-label="{title}">'
+        f'<div class="heat" tabindex="0" role="region" aria-label="{title}" style="{_colours(screen)}">'
         f'<table style="min-width:{first + others * len(classes)}ch"><caption>{title}</caption>'
         f'<colgroup><col style="width:{first}ch"></colgroup>'
         f'<thead><tr><th scope="col" class="first">{CORNER}</th>{head}</tr></thead><tbody>{body}</tbody></table></div>'
     )
 
 
-def heat_scale(largest: int, screen: Screen = LIGHT) -> str:
-    """The colours from one image to the most, with a mark for each power of ten."""
-    most = max(largest, 10)
-    stops = ",".join(back for back, _ in _palette(screen)[:: (SHADES - 1) // 9])
-    ticks = "".join(
-        f'<span style="position:absolute;left:{100 * decade / np.log10(most):.1f}%">{10**decade:,}</span>'
-        for decade in range(int(np.log10(most)) + 1)
-    )
-    return (
-        f'<div style="display:flex;gap:1.2em;font-size:12px;line-height:16px;color:{screen.ink}">'
-        f'<div style="width:260px"><div style="height:12px;background:linear-gradient(to right,{stops})"></div>'
-        f'<div style="position:relative;height:16px">{ticks}</div></div>images</div>'
-    )
-
-
 @cache
 def _palette(screen: Screen) -> list[tuple[str, str]]:
     """Colours from few to many, each with a colour of text that can be read on it."""
-    known = np.array([hex_to_rgb(colour) for colour in sequential.Viridis], float)
-    places = np.linspace(0, len(known) - 1, SHADES)
-    mixed = np.stack([np.interp(places, np.arange(len(known)), part) for part in known.T], axis=1)
+    mixed = shades(SHADES)
     # Black and white have the same contrast on a luminance of 0.18.
-    luminance = (mixed / 255) ** 2.2 @ np.array([0.2126, 0.7152, 0.0722])
+    luminance = mixed**2.2 @ np.array([0.2126, 0.7152, 0.0722])
     texts = np.where(luminance > 0.18, "#000000", "#ffffff").tolist()
-    colours = (f"#{np.rint(colour).astype(np.uint8).tobytes().hex()}" for colour in mixed)
+    colours = (f"#{np.rint(255 * colour).astype(np.uint8).tobytes().hex()}" for colour in mixed)
     found = list(zip(colours, texts, strict=True))
     return found if screen == DARK else found[::-1]

@@ -12,6 +12,7 @@ from fedeas.core.errors import FedEASError
 from fedeas.core.foreign_text import for_markdown
 from fedeas.core.log import log
 from fedeas.planning.counts import LabelCounts
+from fedeas.views.charts import Spec
 from fedeas.views.figures import DARK, LIGHT, Screen
 from fedeas.views.web import html_plot
 from fedeas.views.web.html_plot import Plot
@@ -57,6 +58,8 @@ def show_plot(place: Any, plot: Plot) -> None:
     place.html(html_plot.plot_html(plot, screen()))
 
 
-def show_chart(place: Any, figure: Any, key: str) -> None:
+def show_chart(place: Any, figure: Spec, key: str) -> None:
     """Show a figure of Plotly."""
+    font = {**figure["layout"]["font"], "family": '"Source Sans", sans-serif'}  # the page's own
+    figure["layout"] |= {"template": "none", "dragmode": False, "font": font}
     place.plotly_chart(figure, theme=None, config=QUIET, key=f"chart {key}")

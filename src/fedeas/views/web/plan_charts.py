@@ -30,10 +30,13 @@ from fedeas.planning.policies.base import Budgeted
 from fedeas.planning.policies.waterfill import Waterfill
 from fedeas.planning.request import compare_policies
 from fedeas.planning.scores import BudgetPath
+from fedeas.views import charts
 from fedeas.views import figures as plots
+from fedeas.views.charts import Spec
+from fedeas.views.figures import DARK, LIGHT, Screen
 from fedeas.views.web.html_plot import Axis, Plot, Series
 
-ROW = 20  # pixels of a client's row
+ROW, HEAT_ROW = 20, 16  # pixels of a client's row, enough for its name
 CURVE_BUDGETS, CURVE_BETAS = 13, 30
 # Logarithms of the highest price over the others. They are dense for small budgets, which a logarithmic axis spreads
 # out; at the last price nearly everything is balanced.
@@ -136,6 +139,21 @@ def reference_plans(vessels: Waterfill, take: Take, fewest: int) -> list[Allocat
     taken = [*(take(vessels, float(price)) for price in vessels.highest_gain * np.exp(-FALLS)), vessels.demand]
     found = {int(samples.sum()): samples for samples in taken}
     return [Allocation(vessels.fill(found[total])) for total in sorted(found) if total >= fewest]
+
+
+def tall_heat_map(counts: LabelCounts, table: IntArray, rows: IntArray, largest: int, screen: Screen = LIGHT) -> Spec:
+    """A heat map with the name of every client, blank where there are no images, whose largest count is strongest."""
+    figure, shown = charts.heat_map(counts, table, rows, largest, "images", screen), table[rows]
+    (trace,), layout = figure["data"], figure["layout"]
+    trace |= {"z": np.log10(np.where(shown, shown, np.nan)), "customdata": shown, "reversescale": screen is not DARK}
+    height = max(150 + HEAT_ROW * rows.size, 320)
+    length = min(400, height - 180)  # beside the shortest map under the longest names
+    trace["colorbar"] |= {"len": length, "lenmode": "pixels", "y": 1, "yanchor": "top"}
+    angle = 90 if max(map(len, trace["x"])) > 3 else 0  # so that all of them fit
+    layout["xaxis"] |= {"tickangle": angle, "side": "top"}
+    layout["yaxis"] |= {"dtick": 1, "ticklabelstandoff": 7}
+    layout["height"] = height
+    return figure
 
 
 def demand_dots(counts: LabelCounts, allocation: Allocation, demand: Allocation, rows: IntArray) -> Plot:

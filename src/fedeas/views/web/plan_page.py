@@ -24,12 +24,13 @@ from fedeas.planning.policies import POLICIES, Policy
 from fedeas.planning.policies.pool import PoolFill
 from fedeas.planning.request import Limits, policy_left_out
 from fedeas.views import figures as plots
-from fedeas.views.web import MAX_MEGABYTES, charts, html_plot, plan_charts, sources
+from fedeas.views.web import MAX_MEGABYTES, html_plot, plan_charts, sources
 from fedeas.views.web.page_parts import cached, explaining, screen, show_chart, show_plot, show_tabs
 from fedeas.views.web.plan_choices import NO_LIMIT, SIZE_WORDS, Choice, Size, table_file, takes_budget
 
 OWN = "classes of equal size"
 PAPER, FILE, DRAW = "Paper", "My file", "Draw"
+MOST_CLIENTS = 500  # rows of a figure, each with its name
 MOST_BESIDE = 25  # classes of heat maps that are side by side
 MOST_WHOLE, SCROLLED = 45, 820  # most clients of a figure without a scroll bar; pixels of a figure with one
 
@@ -55,7 +56,7 @@ def show_plan_page() -> None:
             side = int(st.number_input("Pixels along a side", 8, 2048, 32, help="Colour, 3 bytes a pixel.", key="side"))
         policy = choice.resolved(counts)
         found = _plan(counts, policy.spec)
-        shown = ShownPlan(found, plots.most(found.per_client, charts.MOST_CLIENTS))
+        shown = ShownPlan(found, plots.most(found.per_client, MOST_CLIENTS))
         with results:
             st.markdown(f"**{for_markdown(found.allocation.policy)}**")
             figures = {
@@ -196,15 +197,15 @@ class ShownPlan(NamedTuple):
         largest = max(int(table[rows].max()) for table in tables.values())
         colours = screen()
         if html_plot.is_small(rows.size, counts.num_classes):
-            st.html(html_plot.HEAT_STYLE.format(**colours._asdict()))
+            st.html(html_plot.STYLE)
             for place, (title, table) in zip(st.columns(2), tables.items(), strict=True):
                 place.html(html_plot.heat_table(counts, table, rows, largest, title, colours))
-            st.html(html_plot.heat_scale(largest, colours))
         else:
             beside = counts.num_classes <= MOST_BESIDE  # more classes need the whole width for their names
             places = self.place().columns(2) if beside else (self.place(), self.place())
             for place, (title, table) in zip(places, tables.items(), strict=True):
-                show_chart(place, charts.heat_map(counts, table, rows, largest, title, colours), title)
+                place.markdown(f"**{title}**")
+                show_chart(place, plan_charts.tall_heat_map(counts, table, rows, largest, colours), title)
         st.caption(f"One colour scale for both; blank means none. {self.selected}")
 
     def clients(self) -> None:
