@@ -10,10 +10,8 @@ from typing import Annotated
 import typer
 from rich.console import Console
 from rich.filesize import decimal
-from rich.table import Column, Table
-from rich.text import Text
 
-from fedeas.cli.display import TIGHT, foreign_text, number_column, output
+from fedeas.cli.display import output, table
 from fedeas.core.errors import InputError, RunError
 from fedeas.core.foreign_text import printable
 from fedeas.generators.bank import Bank
@@ -31,16 +29,16 @@ SHOWN = 10  # damaged images that are listed; the rest is counted
 @bank.command("ls")
 def list_kept(folder: Folder = BANK) -> None:
     """List the generators whose images are kept."""
-    numbers = map(number_column, ("images", "clients", "on disk", "last used"))
-    table = Table(Column("fingerprint", no_wrap=True), "generator", *numbers, title="Generated images", **TIGHT)
     kept = [Bank(folder).kept(name) for name in _chosen(folder, None)]
-    for each in kept:
-        images = "?" if each.images is None else f"{each.images:,}"
-        used = datetime.fromtimestamp(each.used).strftime("%Y-%m-%d %H:%M")
-        what = "[red]unusable[/]" if each.problem else foreign_text(each.description)
-        table.add_row(foreign_text(each.name), what, images, f"{each.clients:,}", decimal(each.bytes), used)
-    table.caption = Text("\n").join(foreign_text(each.problem, "table.caption") for each in kept if each.problem)
-    output().print(table)
+    columns = {
+        "fingerprint": [each.name for each in kept],
+        "generator": ["unusable" if each.problem else each.description for each in kept],
+        "images": ["?" if each.images is None else f"{each.images:,}" for each in kept],
+        "clients": [f"{each.clients:,}" for each in kept],
+        "on disk": [decimal(each.bytes) for each in kept],
+        "last used": [f"{datetime.fromtimestamp(each.used):%Y-%m-%d %H:%M}" for each in kept],
+    }
+    output().print(table("Generated images", columns, [printable(each.problem) for each in kept], whole=True))
 
 
 @bank.command()

@@ -17,7 +17,7 @@ from fedeas.calls import running
 from fedeas.calls.client_counts import NEEDS_IMAGES, CountSource, own_clients, run_config
 from fedeas.cli.display import comparison_table, facts_table, foreign_text, output
 from fedeas.cli.options import DataRoot, Plot, print_json
-from fedeas.cli.progress import announce, next_step
+from fedeas.cli.progress import announce, next_step, steps_shown
 from fedeas.config.reading import checked_config
 from fedeas.core.errors import InputError, RunError
 from fedeas.core.files import write_bytes
@@ -57,7 +57,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print as JSON; remarks go 
 # Seconds for each count of a table, roughly, on two cores.
 SEARCH_SECONDS, COMPARISON_SECONDS = 7e-7, 1e-5
 
-DRAWS_PER_LINE = 1000  # draws between lines of progress without a terminal
+SECONDS_PER_LINE = 10.0  # of progress, without a terminal
 
 
 def plan(
@@ -153,16 +153,9 @@ def partition(
     about = {"dataset": dataset, "protocol": protocol, "root": None if data_root is None else str(data_root)}
     config = checked_config({"data": about, "partition": section})
     as_indices = out is not None and out.suffix == ".npz"
-    console = Console(stderr=True)
-    with console.status("drawing") as status:  # some settings take thousands of draws
-
-        def count(draw: int) -> None:
-            words = f"drawing, {draw:,} of {schemes.MAX_DRAWS:,} at most"
-            status.update(words)
-            if draw % DRAWS_PER_LINE == 0 and not console.is_terminal:
-                console.print(words)
-
-        split = running.partition(config, images=as_indices, on_draw=count)
+    with steps_shown(Console(stderr=True), SECONDS_PER_LINE) as tell:  # some settings take thousands of draws
+        most = schemes.MAX_DRAWS
+        split = running.partition(config, images=as_indices, on_draw=lambda draw: tell(draw, most, "draws at most"))
     if out is not None and as_indices:
         split.partition.save(out)
     elif out is not None:
