@@ -6,14 +6,20 @@ import pytest
 from matplotlib.figure import Figure
 
 from fedeas.planning.counts import LabelCounts
+from fedeas.planning.policies import FullBalance
 from fedeas.views import figures
-from fedeas.views.figures import partition_figure, save
+from fedeas.views.figures import plan_figure, save
 
 RARE = "⌖"  # STIXGeneral has it, which comes with matplotlib, and the default font does not
 
 
+def drawn(names):
+    counts = LabelCounts([[3, 80], [1000, 3]], names)
+    return plan_figure(counts, FullBalance().allocate(counts))
+
+
 def saved(path, names):
-    save(partition_figure(LabelCounts([[3, 80], [1000, 3]], names)), path)
+    save(drawn(names), path)
     return path.read_bytes()
 
 
@@ -39,5 +45,5 @@ def test_warnings_about_other_things_are_told_too(tmp_path, monkeypatch, caplog)
     monkeypatch.setattr(
         Figure, "savefig", lambda self, path, **more: (path.touch(), warnings.warn("too tight", stacklevel=2))
     )
-    save(partition_figure(LabelCounts([[3, 80]])), tmp_path / "figure.png")
+    save(drawn(None), tmp_path / "figure.png")
     assert [f"{tmp_path / 'figure.png'}: too tight" in record.getMessage() for record in caplog.records] == [True]

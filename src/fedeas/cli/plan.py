@@ -16,7 +16,7 @@ from rich.text import Text
 from fedeas.calls import running
 from fedeas.calls.client_counts import NEEDS_IMAGES, CountSource, own_clients, run_config
 from fedeas.cli.display import comparison_table, facts_table, foreign_text, output
-from fedeas.cli.options import DataRoot, Plot, print_json
+from fedeas.cli.options import DataRoot, print_json
 from fedeas.cli.progress import announce, next_step, steps_shown
 from fedeas.config.reading import checked_config
 from fedeas.core.errors import InputError, RunError
@@ -87,14 +87,19 @@ def plan(
     out: Annotated[
         Path | None, typer.Option(help="Write the plan (.csv, .parquet, .json) or a run's config (.toml).")
     ] = None,
-    plot: Plot = None,
+    plot: Annotated[Path | None, typer.Option(help="Draw it: .png or .svg.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Plan how many images each client makes of each class."""
     limits = Limits(beta, total, minutes, images_per_second, auto, max_share, min_removed)
     if (counts is None) != example:
         raise InputError("give a file of label counts, or --example for the embedded one")
-    _check_outputs(counts, out, plot)
+    for path in (out, plot):
+        check_not_input(path, counts)
+    if plot:
+        from fedeas.views.figures import checked_ending
+
+        checked_ending(plot)
     policy_before = choose_policy(policy, limits)  # refuses what cannot be planned before a large input is read
     columns = ColumnNames(client_column, label_column, count_column)
     own = CountSource("the example", find_example().counts) if counts is None else own_clients(counts)
@@ -140,11 +145,10 @@ def partition(
     seed: Annotated[int, typer.Option(help="Random seed, as partition.seed of a run.")] = PAPER_SEED,
     data_root: DataRoot = None,
     out: Annotated[Path | None, typer.Option(help="Write counts (.csv, .parquet) or who holds what (.npz).")] = None,
-    plot: Plot = None,
     as_json: AsJson = False,
 ) -> None:
     """Split a dataset over clients, as a run with these settings does."""
-    _check_outputs(file, out, plot)
+    check_not_input(out, file)
     if out is not None and out.suffix not in (".csv", ".parquet", ".npz"):
         raise InputError(f"{out}: use .csv or .parquet for counts, .npz for who holds which sample")
     section: dict[str, object] = {"scheme": scheme, "clients": clients, "alpha": alpha, "per_client": per_client}
@@ -182,10 +186,6 @@ def partition(
         output().print(facts_table(f"{dataset} over {counts.num_clients:,} clients", facts))
     for note in split.notes:
         _remark(note, as_json)
-    if plot:
-        from fedeas.views import figures as plots
-
-        plots.save(plots.partition_figure(split.counts), plot)
     if not as_json:
         keep = "" if out is not None else "add --out counts.csv to keep the counts, and "
         next_step(f"{keep}plan with `fedeas plan {out or 'counts.csv'} --auto`")
@@ -273,13 +273,3 @@ def _show_plan(
 def _remark(text: str, as_json: bool) -> None:
     """Print a line; beside JSON it goes to the error output."""
     print(printable(text), file=sys.stderr if as_json else sys.stdout)
-
-
-def _check_outputs(source: str | Path | None, out: Path | None, plot: Path | None) -> None:
-    """Refuse to write over the input, and an unknown picture format, before anything is written."""
-    for path in (out, plot):
-        check_not_input(path, source)
-    if plot:
-        from fedeas.views import figures as plots
-
-        plots.checked_ending(plot)

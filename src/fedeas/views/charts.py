@@ -112,28 +112,16 @@ def convergence(
 
 
 def price(methods: Sequence[MethodRuns], level: str) -> Spec:
-    """Accuracy against samples: a point with its spread for each method; equal numbers are side by side.
-
-    The axis is logarithmic, with a place for 0.
-    """
-    samples = [method.total for method in methods]
-    positive = [number for number in samples if number > 0]
-    first = int(np.floor(np.log10(min(positive, default=10))))
-    last = int(np.ceil(np.log10(max(positive, default=10))))
-    zero, decades = first - 0.6, range(first, last + 1)
-    step = 0.03 * (last - zero)
+    """Accuracy against samples: a point with its spread for each method; those with equal numbers are side by side."""
     traces, ends = [], []
     for group, each in enumerate(methods):
-        beside = samples[:group].count(each.total) - (samples.count(each.total) - 1) / 2
-        place = round((float(np.log10(each.total)) if each.total else zero) + step * beside, 4)
         mean, spread = each.accuracy.mean, each.accuracy.spread or 0
         ends += [mean - spread, mean + spread]
         error = {"array": [spread], "color": each.look.colour, "visible": spread > 0}
-        about = f"<br>{each.total:,} samples<br>%{{y:.2f}} %"
-        traces.append(_points(each, group, [place], [mean], about, error_y=error))
-    ticks = {"tickvals": [zero, *decades], "ticktext": ["0", *(f"{10**decade:,}" for decade in decades)]}
-    across = axis("synthetic samples of the whole federation", **ticks, range=[zero - 2 * step, last + 2 * step])
-    return chart(traces, across, _accuracy_axis(level, ends, 100))
+        about, own = "<br>%{x} samples<br>%{y:.2f} %", {"offsetgroup": str(group), "error_y": error}
+        traces.append(_points(each, group, [f"{each.total:,}"], [mean], about, **own))
+    across = axis("synthetic samples of the whole federation", type="category", showgrid=False)
+    return chart(traces, across, _accuracy_axis(level, ends, 100), scattermode="group")
 
 
 def differences(apart: Sequence[tuple[MethodRuns, MethodRuns, Difference]]) -> Spec:

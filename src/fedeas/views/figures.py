@@ -185,22 +185,6 @@ def plan_figure(counts: LabelCounts, allocation: Allocation) -> Figure:
 
 
 @styled
-def partition_figure(counts: LabelCounts) -> Figure:
-    """Real samples as a heat map of clients x classes, beside the clients' sizes."""
-    rows = most(counts.sizes)
-    clients = "1 client" if counts.num_clients == 1 else f"{counts.num_clients:,} clients"
-    held = f"{counts.total:,} samples of {counts.num_classes:,} classes at {clients}"
-    title = f"{held}, imbalance {scores.imbalance(counts):.3f}"
-    figure = _new_figure(8, rows, title + _selection(rows, counts, "real"))
-    heat, bars = figure.subplots(1, 2, sharey=True, width_ratios=(1.3, 1))
-    _heat_maps(figure, [[heat]], counts, rows, [("Samples of each class", counts.n)])
-    bars.barh(np.arange(rows.size), counts.sizes[rows], 0.8, color=BLUE)
-    bars.set(title="Samples of each client", xlabel="samples")
-    _number_counts(bars, 0, int(counts.sizes.max()))
-    return figure
-
-
-@styled
 def comparison_figure(counts: LabelCounts, allocations: Sequence[Allocation]) -> Figure:
     """Heat maps of the samples of each policy, with their number and the imbalance that they remove."""
     lines = -(-len(allocations) // 4)

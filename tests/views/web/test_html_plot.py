@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedeas import Allocation, FedEAS, FullBalance, LabelCounts
+from fedeas import Allocation, FedEAS, LabelCounts
 from fedeas.planning import scores
 from fedeas.views.web import html_plot, plan_charts
 from fedeas.views.web.html_plot import Axis
@@ -28,28 +28,6 @@ def value_at(axis, percent):
     if axis.log:
         return axis.start * (axis.end / axis.start) ** (percent / 100)
     return axis.start + (axis.end - axis.start) * percent / 100
-
-
-def test_every_client_has_its_name_and_a_dot_at_its_images():
-    counts = LabelCounts(np.arange(5000).reshape(500, 10))
-    plan, demand, rows = FedEAS(beta=12).allocate(counts), FullBalance().allocate(counts), np.arange(500)[::-1]
-    plot = plan_charts.demand_dots(counts, plan, demand, rows)
-    assert [*plot.upwards.labels.values()] == [str(row) for row in rows]
-    assert plot.height >= 15 * 500
-    for name, shown in (("this plan", plan), ("full balance", demand)):
-        images, places, tips = zip(*points_of(plot, name), strict=True)
-        assert images == pytest.approx(shown.per_client[rows], abs=plot.across.end / 10_000)
-        assert places == pytest.approx(np.arange(500), abs=0.1)
-        assert all(f"{n:,} images" in tip for n, tip in zip(shown.per_client[rows], tips, strict=True))
-
-
-@given(st.integers(6, 10**9))
-def test_an_axis_of_images_has_a_few_round_labels(most):
-    plan = Allocation([[most, 0]])
-    labels = [*plan_charts.demand_dots(LabelCounts([[1, 1]]), plan, plan, np.array([0])).across.labels]
-    assert 3 <= len(labels) <= 7
-    assert str(labels[1]).rstrip("0") in {"1", "2", "5"}
-    assert labels == [*range(0, most + 1, labels[1])]
 
 
 @given(st.integers(1, 10**9))

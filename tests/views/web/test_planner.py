@@ -121,6 +121,19 @@ def test_minutes_and_rate_are_a_limit_and_a_price(app):
     assert prices.loc["full-balance", "minutes"] == pytest.approx(226_783 / 10 / 60)
 
 
+def test_every_client_is_listed_with_its_images_those_with_most_first(app):
+    counts = example_counts()
+    plan, demand = FedEAS(beta=12).allocate(counts), FullBalance().allocate(counts)
+    app.session_state["view"] = "Clients"
+    table = app.run().dataframe[0].value
+    order = [*map(int, table["client"])]
+    assert sorted(order) == [*range(counts.num_clients)]
+    assert table["this plan"].is_monotonic_decreasing
+    columns = {"real": counts.sizes, "this plan": plan.per_client, "full balance": demand.per_client}
+    assert all(np.array_equal(table[name], values[order]) for name, values in columns.items())
+    assert table["evenness"].tolist() == pytest.approx(counts.entropy[order])
+
+
 def test_a_bad_table_is_explained_and_a_good_one_planned(app):
     app.segmented_control(key="source").set_value("My file").run()
     assert "Upload a table" in app.info[0].value
@@ -331,7 +344,6 @@ def test_balanced_and_tiny_federations_are_drawn_too():
         plots = [plan_charts.trade_off(curves, *point)]
         plan_charts.tall_heat_map(counts, found.allocation.n, np.arange(counts.num_clients), 0)
         html_plot.heat_table(counts, found.allocation.n, np.arange(counts.num_clients), 0, "none")
-        plots.append(plan_charts.demand_dots(counts, found.allocation, curves.demand, np.arange(counts.num_clients)))
         plots.append(plan_charts.concentration(counts, found.allocation))
         assert not any(re.search(r"nan|inf[,%]", text) for text in map(html_plot.plot_html, plots))
 
@@ -350,9 +362,8 @@ def test_names_from_files_stay_text():
         assert "<a " not in text
         assert "&lt;b&gt;" in text
     assert 'onclick="' not in html_plot.heat_table(*shown, "t")
-    plan = FullBalance().allocate(counts)
-    text = html_plot.plot_html(plan_charts.demand_dots(counts, plan, plan, np.array([0])))
-    assert text.count("&lt;a href=&#x27;x&#x27;&gt;") == 4  # label, its title, and two tips
+    text = html_plot.plot_html(plan_charts.trade_off(plan_charts.curves(counts), "<a href='x'>", 3, 0.5))
+    assert text.count("&lt;a href=&#x27;x&#x27;&gt;") == 1
     assert "<a " not in text
 
 

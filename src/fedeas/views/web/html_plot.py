@@ -73,7 +73,6 @@ class Plot(NamedTuple):
     upwards: Axis
     series: Sequence[Series]
     band: tuple[float, float] | None = None  # a part of the horizontal axis that is shaded
-    labels_above: bool = False
 
 
 def plot_html(plot: Plot, screen: Screen = LIGHT) -> str:
@@ -100,7 +99,7 @@ def plot_html(plot: Plot, screen: Screen = LIGHT) -> str:
     return (
         f'<div class="plot" role="group" aria-label="{plot.title}" style="{style}">'
         f'<div class="title">{plot.title}</div><div class="legend">{legend}</div>'
-        f'<div class="frame{" above" * plot.labels_above}" style="height:{plot.height}px">'
+        f'<div class="frame" style="height:{plot.height}px">'
         f'<div class="up">{plot.upwards.title}</div>{band}{grid}{series}</div>'
         f'<div class="across">{plot.across.title}</div></div>'
     )

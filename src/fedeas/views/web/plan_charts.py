@@ -1,6 +1,6 @@
 """What the page shows beside a plan, computed by the library: other policies and their prices, and charts.
 
-The charts show the images of each client, what policies remove for their images, and who holds the imbalance.
+The charts show where images go, what policies remove for their images, and who holds the imbalance.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from fedeas.views.charts import Spec
 from fedeas.views.figures import DARK, LIGHT, Screen
 from fedeas.views.web.html_plot import Axis, Plot, Series
 
-ROW, HEAT_ROW = 20, 16  # pixels of a client's row, enough for its name
+ROW = 16  # pixels of a client's row, enough for its name
 CURVE_BUDGETS, CURVE_BETAS = 13, 30
 # Logarithms of the highest price over the others. They are dense for small budgets, which a logarithmic axis spreads
 # out; at the last price nearly everything is balanced.
@@ -146,7 +146,7 @@ def tall_heat_map(counts: LabelCounts, table: IntArray, rows: IntArray, largest:
     figure, shown = charts.heat_map(counts, table, rows, largest, "images", screen), table[rows]
     (trace,), layout = figure["data"], figure["layout"]
     trace |= {"z": np.log10(np.where(shown, shown, np.nan)), "customdata": shown, "reversescale": screen is not DARK}
-    height = max(150 + HEAT_ROW * rows.size, 320)
+    height = max(150 + ROW * rows.size, 320)
     length = min(400, height - 180)  # beside the shortest map under the longest names
     trace["colorbar"] |= {"len": length, "lenmode": "pixels", "y": 1, "yanchor": "top"}
     angle = 90 if max(map(len, trace["x"])) > 3 else 0  # so that all of them fit
@@ -154,30 +154,6 @@ def tall_heat_map(counts: LabelCounts, table: IntArray, rows: IntArray, largest:
     layout["yaxis"] |= {"dtick": 1, "ticklabelstandoff": 7}
     layout["height"] = height
     return figure
-
-
-def demand_dots(counts: LabelCounts, allocation: Allocation, demand: Allocation, rows: IntArray) -> Plot:
-    """Images of each client under this plan and under full balance, a row for each client."""
-    names = [for_html(counts.client_name(row)) for row in rows]
-    dots = []
-    for label, plan, colour, mark in (
-        ("this plan", allocation, plots.BLUE, "circle"),
-        ("full balance", demand, plots.GREY, "ring"),
-    ):
-        images = plan.per_client[rows]
-        tips = [f"client {name}\n{label}: {number:,} images" for name, number in zip(names, images, strict=True)]
-        dots.append(Series(label, images, range(len(names)), colour, tips, mark=mark))
-    most = max(1, *(int(np.max(each.x)) for each in dots))
-    steps = (part * 10**power for power in range(20) for part in (1, 2, 5))
-    step = next(step for step in steps if 6 * step >= most)  # six parts or fewer
-    return Plot(
-        "Images of each client",
-        ROW * len(names),
-        Axis("", 0, 1.03 * most, {value: f"{value:,}" for value in range(0, most + 1, step)}),
-        Axis("client", len(names) - 0.5, -0.5, dict(enumerate(names))),
-        dots,
-        labels_above=True,
-    )
 
 
 def trade_off(curves: Curves, spec: str, images: int, removed: float) -> Plot:

@@ -209,25 +209,27 @@ class ShownPlan(NamedTuple):
         st.caption(f"One colour scale for both; blank means none. {self.selected}")
 
     def clients(self) -> None:
-        """The images of each client, who holds imbalance and budget, and who gets most."""
-        counts, allocation = self.plan.counts, self.plan.allocation
-        with self.place():
-            show_plot(st, plan_charts.demand_dots(counts, allocation, _curves(counts).demand, self.rows))
-        if self.selected:
-            st.caption(self.selected)
-        left, right = st.columns([1.6, 1])
-        show_plot(left, plan_charts.concentration(counts, allocation))
-        order = (-allocation.per_client).argsort(kind="stable")[:10]
-        right.markdown("**Who gets most**")
+        """The images of each client, those who get most first, and who holds imbalance and budget."""
+        counts, allocation, demand = self.plan.counts, self.plan.allocation, _curves(self.plan.counts).demand
+        rows = self.rows[(-allocation.per_client[self.rows]).argsort(kind="stable")]
+        images = {"this plan": allocation.per_client[rows], "full balance": demand.per_client[rows]}
         table = {
-            "client": [printable(counts.client_name(row)) for row in order],
-            "real": counts.sizes[order],
-            "synthetic": allocation.per_client[order],
-            "evenness": counts.entropy[order],
+            "client": [printable(counts.client_name(row)) for row in rows],
+            "real": counts.sizes[rows],
+            "evenness": counts.entropy[rows],
+            **images,
         }
         words = "Normalised entropy of the client's labels: 0 is one class only, 1 is balanced."
-        formats = _formats("localized", "real", "synthetic") | _formats("%.2f", "evenness", help=words)
-        right.dataframe(table, hide_index=True, column_config=formats, height="content")
+        formats = _formats("localized", "real") | _formats("%.2f", "evenness", help=words)
+        most = max(1, *(int(each.max()) for each in images.values()))
+        formats |= {
+            name: st.column_config.ProgressColumn(name, format="localized", min_value=0, max_value=most)
+            for name in images
+        }
+        st.dataframe(table, hide_index=True, column_config=formats, key="clients")
+        if self.selected:
+            st.caption(self.selected)
+        show_plot(st, plan_charts.concentration(counts, allocation))
 
     def budget(self) -> None:
         """What other budgets and policies remove."""
