@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -38,8 +37,6 @@ generator = typer.Typer(
 )
 
 Dataset = Annotated[str, typer.Argument(help="digits, cifar10, cifar100, fashion-mnist, hub:, folder:, npz:.")]
-PLAIN_SECONDS = 15.0  # between lines of progress without a terminal
-LOOKS_TO_PACE = 4  # looks at a training on a GPU until its pace is steady: seconds
 SHORT_FOR_COLOURS = "little time for colour images: compare the result with generator=gaussian (fedeas generator check)"
 QUICK_PRESETS = ("digits", "quick")
 CHECKED = {
@@ -120,7 +117,11 @@ def train(
             made = DiffusionGenerator(weights, device=str(trainer.device), batch_size=100)
             sample_grid(made, weights.class_names, grid)
 
-    with updates_shown(announced=on_cpu) as show:
+    with steps_shown("updates", Console(), transient=False, announced=on_cpu) as tell:
+
+        def show(now: Any) -> None:
+            tell(now.update, now.updates, f", loss {now.loss:.4f}")
+
         limit = minutes or float("inf")
         weights = training.train(trainer, folder, minutes=limit, provenance=seen, on_look=show, on_save=draw)
     print(f"{folder / GENERATOR}: {weights.provenance['images']:,} images seen")
@@ -157,24 +158,6 @@ def _say_how_long(seconds: float, updates: int, limit: float, preset: str) -> No
         quicker = "" if preset in QUICK_PRESETS else "--preset quick, "
         advice = f"too long for a CPU: use {quicker}a GPU, or generator=gaussian, which needs no training"
         print(advice, file=sys.stderr, flush=True)
-
-
-@contextmanager
-def updates_shown(announced: bool) -> Iterator[Callable[[Any], None]]:
-    """Show the progress of a training. Once its pace is known, say how long it will take if that is not `announced`."""
-    looks = 0
-    with steps_shown(Console(), PLAIN_SECONDS, transient=False) as tell:
-
-        def show(now: Any) -> None:
-            nonlocal looks
-            looks += 1
-            if looks == LOOKS_TO_PACE and not announced:
-                left = (now.updates - now.update) * now.images / now.update / now.images_per_second
-                announce(left, f"for the {now.updates - now.update:,} updates that are left")
-            pace = f"{now.images_per_second:,.0f} images/s  {now.seconds / 60:.1f} min"
-            tell(now.update, now.updates, f"updates  loss {now.loss:.4f}  {pace}")
-
-        yield show
 
 
 @generator.command()

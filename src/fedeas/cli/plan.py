@@ -57,8 +57,6 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print as JSON; remarks go 
 # Seconds for each count of a table, roughly, on two cores.
 SEARCH_SECONDS, COMPARISON_SECONDS = 7e-7, 1e-5
 
-SECONDS_PER_LINE = 10.0  # of progress, without a terminal
-
 
 def plan(
     counts: Annotated[
@@ -157,9 +155,8 @@ def partition(
     about = {"dataset": dataset, "protocol": protocol, "root": None if data_root is None else str(data_root)}
     config = checked_config({"data": about, "partition": section})
     as_indices = out is not None and out.suffix == ".npz"
-    with steps_shown(Console(stderr=True), SECONDS_PER_LINE) as tell:  # some settings take thousands of draws
-        most = schemes.MAX_DRAWS
-        split = running.partition(config, images=as_indices, on_draw=lambda draw: tell(draw, most, "draws at most"))
+    with steps_shown("draws", Console(stderr=True)) as tell:  # some settings take thousands of draws
+        split = running.partition(config, images=as_indices, on_draw=lambda draw: tell(draw, schemes.MAX_DRAWS))
     if out is not None and as_indices:
         split.partition.save(out)
     elif out is not None:

@@ -22,9 +22,10 @@ if TYPE_CHECKING:
     from fedeas.federation.forecast import Forecast
 
 LONG = 60.0  # seconds from which on a command says beforehand how long it will take
-SECONDS_PER_LINE = 60.0  # within a round, without a terminal
-Tell = Callable[[int, int, str], None]
-"""Told how much is done of how much, and a text."""
+SECONDS_PER_LINE, SECONDS_PER_STEP = 60.0, 10.0  # within a round, and of other steps, without a terminal
+CALLS_TO_PACE = 4  # until the pace of steps is steady
+Tell = Callable[..., None]
+"""Told how much is done of how much, and perhaps a text."""
 
 
 def announce(seconds: float, what: str, about: str = "about") -> None:
@@ -54,20 +55,30 @@ def live_bar(console: Console, transient: bool = True, disable: bool = False) ->
 
 
 @contextmanager
-def steps_shown(console: Console, seconds: float, transient: bool = True) -> Iterator[Tell]:
-    """Show how much is done of how much, with a text: a live line in a terminal, else a line every few `seconds`."""
-    if not console.is_terminal:
-        is_due = every(seconds)
+def steps_shown(noun: str, console: Console, transient: bool = True, announced: bool = False) -> Iterator[Tell]:
+    """Show how much is done of how much, and the time left: a live line in a terminal, else a line every few seconds.
 
-        def say(done: int, of: int, text: str) -> None:
-            if is_due():
+    Once the pace is known, say how long it will take, if that is not `announced` yet.
+    """
+    is_due, calls, first, start = every(SECONDS_PER_STEP), 0, 0, 0.0
+    with live_bar(console, transient, disable=not console.is_terminal) as bar:
+        task = bar.add_task("")
+
+        def tell(done: int, of: int, more: str = "") -> None:
+            nonlocal calls, first, start
+            if not calls:
+                first, start = done, time.perf_counter()
+            calls += 1
+            rate = (done - first) / max(time.perf_counter() - start, 1e-9)
+            left = (of - done) / rate if rate else 0.0
+            if calls == CALLS_TO_PACE and not announced:
+                announce(left, f"for the {of - done:,} {noun} that are left")
+            text = f"{noun}{more}" + (f", {rate:,.1f} a second, about {duration(left)} left" if rate else "")
+            bar.update(task, completed=done, total=of, description=text)
+            if not console.is_terminal and is_due():
                 print(f"{done:,} of {of:,} {text}", file=console.file, flush=True)
 
-        yield say
-        return
-    with live_bar(console, transient) as bar:
-        task = bar.add_task("")
-        yield lambda done, of, text: bar.update(task, completed=done, total=of, description=text)
+        yield tell
 
 
 def every(seconds: float) -> Callable[[], bool]:
