@@ -127,7 +127,7 @@ def in_browser() -> None:
         page.get_by_text("My file", exact=True).click()
         file = {"name": "counts.csv", "mimeType": "text/csv", "buffer": content}
         page.get_by_test_id("stFileUploaderDropzoneInput").set_input_files(file)
-        page.get_by_text(f"{clients} clients").first.wait_for()
+        page.get_by_text(f"Clients: {clients}").first.wait_for()
         rows = [on_tab(page, server, tab) for tab in TABS]
         browser.close()
     save(
