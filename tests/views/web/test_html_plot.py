@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedeas import Allocation, FedEAS, LabelCounts
-from fedeas.planning import scores
+from fedeas import LabelCounts
 from fedeas.views.web import html_plot, plan_charts
 from fedeas.views.web.html_plot import Axis
 
@@ -52,20 +51,6 @@ def test_a_curve_is_drawn_where_its_policy_is():
             nearest = np.abs(CURVES.paths[name].total - across).argmin()
             assert across == pytest.approx(CURVES.paths[name].total[nearest], rel=0.01)
             assert upwards == pytest.approx(CURVES.paths[name].removed[nearest], abs=0.001)
-
-
-def test_the_most_imbalanced_clients_hold_what_the_library_says():
-    plan = FedEAS(beta=12).allocate(COUNTS)
-    held, plot = scores.concentration(COUNTS, plan), plan_charts.concentration(COUNTS, plan)
-    for name, values in (("imbalance", held.imbalance), ("planned images", held.budget)):
-        assert [y for _, y, _ in points_of(plot, name)] == pytest.approx([0, *values], abs=0.001)
-
-
-def test_a_long_line_keeps_all_its_points_and_shows_the_numbers_of_some():
-    counts = LabelCounts(np.arange(5000).reshape(500, 10))
-    plot = plan_charts.concentration(counts, Allocation(counts.n))
-    assert 30 <= len(points_of(plot, "imbalance")) <= html_plot.MOST_TIPS
-    assert html_plot.plot_html(plot).count("%2C") >= 2 * 501
 
 
 @given(st.floats(-1e6, 1e6), st.floats(1e-3, 1e6), st.floats(0, 1))

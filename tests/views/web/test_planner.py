@@ -28,6 +28,7 @@ from fedeas import (
     PolicyError,
     Pool,
     Uniform,
+    client_imbalance,
     imbalance,
     imbalance_removed,
     read_counts,
@@ -132,6 +133,8 @@ def test_every_client_is_listed_with_its_images_those_with_most_first(app):
     columns = {"real": counts.sizes, "this plan": plan.per_client, "full balance": demand.per_client}
     assert all(np.array_equal(table[name], values[order]) for name, values in columns.items())
     assert table["evenness"].tolist() == pytest.approx(counts.entropy[order])
+    shares = client_imbalance(counts) / imbalance(counts)
+    assert table["imbalance"].tolist() == pytest.approx(shares[order])
 
 
 def test_a_bad_table_is_explained_and_a_good_one_planned(app):
@@ -344,7 +347,6 @@ def test_balanced_and_tiny_federations_are_drawn_too():
         plots = [plan_charts.trade_off(curves, *point)]
         plan_charts.tall_heat_map(counts, found.allocation.n, np.arange(counts.num_clients), 0)
         html_plot.heat_table(counts, found.allocation.n, np.arange(counts.num_clients), 0, "none")
-        plots.append(plan_charts.concentration(counts, found.allocation))
         assert not any(re.search(r"nan|inf[,%]", text) for text in map(html_plot.plot_html, plots))
 
 

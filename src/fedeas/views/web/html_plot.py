@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cache
-from math import ceil
 from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import quote
@@ -23,7 +22,6 @@ from fedeas.views.figures import DARK, LIGHT, Screen, shades
 
 STYLE = Path(__file__).with_name("html_plot.css")
 WIDEST = 40  # characters of a label beside the plot
-MOST_TIPS = 60  # points of a line that show their numbers
 DASHES = {"solid": "none", "dashed": "8 6", "dotted": "3 4"}  # by their names in CSS
 
 HEAT_CLIENTS, HEAT_CLASSES = 25, 12  # most of a heat map that is a table
@@ -72,7 +70,7 @@ class Plot(NamedTuple):
     across: Axis
     upwards: Axis
     series: Sequence[Series]
-    band: tuple[float, float] | None = None  # a part of the horizontal axis that is shaded
+    band: tuple[float, float] | None  # a part of the horizontal axis that is shaded
 
 
 def plot_html(plot: Plot, screen: Screen = LIGHT) -> str:
@@ -114,7 +112,7 @@ def _drawn(series: Series, x: FloatArray, y: FloatArray) -> str:
 
     The line's width in pixels stays.
     """
-    line = points = ""
+    line = ""
     if series.width:
         ends = " ".join(f"{left:.2f},{100 - up:.2f}" for left, up in zip(x, y, strict=True))
         image = (
@@ -124,14 +122,12 @@ def _drawn(series: Series, x: FloatArray, y: FloatArray) -> str:
             "</svg>"
         )
         line = f'<img alt="" src="data:image/svg+xml,{quote(image)}">'
-    if series.tips:
-        step = 1 if series.mark else ceil(len(x) / MOST_TIPS)
-        points = "".join(
-            f'<i class="{series.mark}{" far" * (left > 50)}" style="left:{left:.2f}%;bottom:{up:.2f}%" '
-            f'data-tip="{tip}"></i>'
-            for left, up, tip in list(zip(x.tolist(), y.tolist(), series.tips, strict=True))[::step]
-            if 0 <= left <= 100 and 0 <= up <= 100
-        )
+    points = "".join(
+        f'<i class="{series.mark}{" far" * (left > 50)}" style="left:{left:.2f}%;bottom:{up:.2f}%" '
+        f'data-tip="{tip}"></i>'
+        for left, up, tip in zip(x.tolist(), y.tolist(), series.tips, strict=True)
+        if 0 <= left <= 100 and 0 <= up <= 100
+    )
     return line + points
 
 

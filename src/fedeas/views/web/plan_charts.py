@@ -1,6 +1,6 @@
 """What the page shows beside a plan, computed by the library: other policies and their prices, and charts.
 
-The charts show where images go, what policies remove for their images, and who holds the imbalance.
+The charts show where images go, and what policies remove for their images.
 """
 
 from __future__ import annotations
@@ -167,7 +167,7 @@ def trade_off(curves: Curves, spec: str, images: int, removed: float) -> Plot:
         tips = [f"{policy}\n{number:,} images\n{share:.1%} removed" for number, share in points]
         label = name + look.remark
         drawn.append(Series(label, path.total, path.removed, look.colour, tips, look.width, look.dash, look.mark))
-    lowest = min(float(path.removed.min()) for path in paths.values())
+    foot = max(min(0.0, *(float(path.removed.min()) for path in paths.values())), -0.5) - 0.03
     budgets = np.concatenate([path.total for path in paths.values()])
     used = budgets[budgets > 0] if budgets.any() else np.ones(1)
     start, end = float(used.min()) / 1.2, float(used.max()) * 1.2
@@ -181,32 +181,9 @@ def trade_off(curves: Curves, spec: str, images: int, removed: float) -> Plot:
         "Imbalance removed for how many images",
         360,
         Axis("images to generate (logarithmic)", start, end, shown, log=True),
-        _share_axis("imbalance removed", max(min(0.0, lowest), -0.5) - 0.03, 1.05),
+        Axis(
+            "imbalance removed", foot, 1.05, {part / 5: f"{part / 5:.0%}" for part in range(-2, 6) if part >= 5 * foot}
+        ),
         drawn,
         curves.budgets,
     )
-
-
-def concentration(counts: LabelCounts, allocation: Allocation) -> Plot:
-    """The share of the imbalance and of the budget that the most imbalanced clients have."""
-    held = scores.concentration(counts, allocation)
-    shares = np.arange(counts.num_clients + 1) / counts.num_clients
-    lines = []
-    for label, values, colour, dash in (
-        ("imbalance", np.append(0, held.imbalance), plots.VERMILLION, "solid"),
-        ("planned images", np.append(0, held.budget), plots.BLUE, "dashed"),
-    ):
-        points = zip(shares, values, strict=True)
-        tips = [f"the most imbalanced {share:.0%}\nhold {value:.1%} of the {label}" for share, value in points]
-        lines.append(Series(label, shares, values, colour, tips, 2.5, dash))
-    return Plot(
-        "Who holds imbalance and budget",
-        300,
-        _share_axis("share of the clients, most imbalanced first", 0, 1.03),
-        _share_axis("share held", 0, 1.03),
-        [*lines, Series("if all were alike", [0, 1], [0, 1], plots.GREY, width=1, dash="dotted")],
-    )
-
-
-def _share_axis(title: str, start: float, end: float) -> Axis:
-    return Axis(title, start, end, {part / 5: f"{part / 5:.0%}" for part in range(-5, 6) if start <= part / 5 <= end})

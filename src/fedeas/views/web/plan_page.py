@@ -14,6 +14,7 @@ from fedeas.core.arrays import IntArray
 from fedeas.core.foreign_text import for_markdown, printable
 from fedeas.data.known import KNOWN
 from fedeas.data.partition import PAPER_SEED
+from fedeas.planning import scores
 from fedeas.planning.advice import ADVICE
 from fedeas.planning.beta import MAX_SHARE, MIN_REMOVED
 from fedeas.planning.columns import ColumnNames
@@ -209,18 +210,21 @@ class ShownPlan(NamedTuple):
         st.caption(f"One colour scale for both; blank means none. {self.selected}")
 
     def clients(self) -> None:
-        """The images of each client, those who get most first, and who holds imbalance and budget."""
+        """The images of each client and its share of the imbalance, those who get most first."""
         counts, allocation, demand = self.plan.counts, self.plan.allocation, _curves(self.plan.counts).demand
+        parts = scores.client_imbalance(counts)
         rows = self.rows[(-allocation.per_client[self.rows]).argsort(kind="stable")]
         images = {"this plan": allocation.per_client[rows], "full balance": demand.per_client[rows]}
         table = {
             "client": [printable(counts.client_name(row)) for row in rows],
             "real": counts.sizes[rows],
             "evenness": counts.entropy[rows],
+            "imbalance": parts[rows] / (parts.sum() or 1),
             **images,
         }
         words = "Normalised entropy of the client's labels: 0 is one class only, 1 is balanced."
         formats = _formats("localized", "real") | _formats("%.2f", "evenness", help=words)
+        formats |= _formats("percent", "imbalance", help="The client's share of the imbalance.")
         most = max(1, *(int(each.max()) for each in images.values()))
         formats |= {
             name: st.column_config.ProgressColumn(name, format="localized", min_value=0, max_value=most)
@@ -229,7 +233,6 @@ class ShownPlan(NamedTuple):
         st.dataframe(table, hide_index=True, column_config=formats, key="clients")
         if self.selected:
             st.caption(self.selected)
-        show_plot(st, plan_charts.concentration(counts, allocation))
 
     def budget(self) -> None:
         """What other budgets and policies remove."""
