@@ -16,7 +16,7 @@ from fedeas.core.errors import InputError
 from fedeas.data.sources import load_dataset
 from fedeas.federation.split import split_data
 from fedeas.federation.worker import LocalEngine
-from fedeas.views.web.sources import read_upload
+from fedeas.views.web.choices import read_upload
 
 CLASSES = ("ant", "bee")
 SIZES = {"Ulm": (30, 2), "Köln": (1, 25), "Kiel": (10, 10)}

@@ -51,8 +51,8 @@ from fedeas.planning.request import Limits, choose_policy
 from fedeas.runs.store import Run, RunStore
 from fedeas.views.figures import DARK, LIGHT
 from fedeas.views.methods import RunSnapshot
-from fedeas.views.web import FOLDER_VARIABLE, html_plot, plan_charts, runs, sources
-from fedeas.views.web.plan_choices import NO_LIMIT, SIZE_WORDS, Choice, Size, table_file, takes_budget
+from fedeas.views.web import FOLDER_VARIABLE, choices, html_plot, plan_charts, runs
+from fedeas.views.web.choices import NO_LIMIT, SIZE_WORDS, Choice, Size, table_file, takes_budget
 from fedeas.views.web.runs import ListedRun
 from reproduction.published import example_counts, published
 
@@ -159,7 +159,7 @@ def test_an_error_names_the_boxes_of_the_page_not_the_options_of_the_command_lin
         b"label,count\nx,3\n": "'Column of the client'",
     }.items():
         with pytest.raises(InputError) as refused:
-            sources.read_upload("t.csv", table)
+            choices.read_upload("t.csv", table)
         words = str(refused.value)
         assert box in words
         assert "--" not in words
@@ -168,7 +168,7 @@ def test_an_error_names_the_boxes_of_the_page_not_the_options_of_the_command_lin
 
 def test_an_error_on_the_number_of_classes_names_no_option():
     with pytest.raises(InputError, match="leave the number of classes out") as refused:
-        sources.read_upload("t.csv", b"cat,dog\n1,2\n", 4)
+        choices.read_upload("t.csv", b"cat,dog\n1,2\n", 4)
     assert "--" not in str(refused.value)
 
 
@@ -195,7 +195,7 @@ def test_a_drawn_federation_is_planned(app):
     app.segmented_control(key="source").set_value("Draw").run()
     app.number_input(key="clients").set_value(7)
     app.number_input(key="seed").set_value(3).run()
-    counts = sources.drawn_from("cifar10", 7, 0.1, 3).counts
+    counts = choices.drawn_from("cifar10", 7, 0.1, 3).counts
     assert total(app) == FedEAS(beta=12).allocate(counts).total
     assert app.code[0].value.startswith("fedeas partition cifar10 --clients 7 --alpha 0.1 --seed 3 --out counts.csv\n")
 
@@ -208,7 +208,7 @@ def test_every_policy_has_words_a_command_and_a_config(spec, tmp_path):
     choice = Choice(spec, Limits(total=700) if takes_budget(policy) else NO_LIMIT)
     chosen = choice.resolved(COUNTS)
     data = {"data": {"dataset": "digits"}}
-    federation = sources.CountSource("mine", COUNTS, str(tmp_path / "counts.csv"), config=data)
+    federation = choices.CountSource("mine", COUNTS, str(tmp_path / "counts.csv"), config=data)
     (tmp_path / "counts.csv").write_bytes(table_file(COUNTS))
     (tmp_path / "run.toml").write_text(run_config(federation, chosen))
     config = load_config(tmp_path / "run.toml")
@@ -226,7 +226,7 @@ def test_every_policy_has_words_a_command_and_a_config(spec, tmp_path):
 
 def test_the_config_of_a_known_federation_holds_the_same_clients():
     split = {"paper": paper_replay, "dirichlet": dirichlet}
-    for federation in (sources.paper("c10-k20-a0.3"), sources.drawn_from("cifar100", 30, 0.2, 7)):
+    for federation in (choices.paper("c10-k20-a0.3"), choices.drawn_from("cifar100", 30, 0.2, 7)):
         content = tomllib.loads(run_config(federation, FedEAS(beta=3)))
         section, scheme = content["partition"], content["partition"].pop("scheme")
         labels = known_dataset(content["data"]["dataset"]).labels(merged=scheme == "paper")
@@ -254,22 +254,22 @@ def test_a_run_config_is_offered_only_for_clients_that_a_run_can_have(app):
 
 def test_a_config_is_not_written_for_counts_alone():
     with pytest.raises(InputError, match="a run needs images"):
-        run_config(sources.drawn(3, 4, 10, 0.5, 0), FedEAS(beta=3))
+        run_config(choices.drawn(3, 4, 10, 0.5, 0), FedEAS(beta=3))
 
 
 def test_uploads_are_read_in_both_forms_and_formats(tmp_path):
     for ending in (".csv", ".parquet"):
         write_counts(tmp_path / f"wide{ending}", COUNTS)
-        found = sources.read_upload(f"wide{ending}", (tmp_path / f"wide{ending}").read_bytes())
+        found = choices.read_upload(f"wide{ending}", (tmp_path / f"wide{ending}").read_bytes())
         assert found.counts == read_counts(tmp_path / f"wide{ending}")
-    rows = sources.read_upload("my rows.csv", b"client,label\na,0\na,2\nb,2\n", 4)
+    rows = choices.read_upload("my rows.csv", b"client,label\na,0\na,2\nb,2\n", 4)
     assert rows.counts.n.tolist() == [[1, 0, 1, 0], [0, 0, 1, 0]]
     assert Choice().commands(rows) == "fedeas plan 'my rows.csv' --classes 4"
 
 
 def test_an_upload_says_how_it_was_read_and_its_command_reads_it_in_the_same_way():
     table = b"befund,ort,anzahl\nx,A,3\ny,A,40\nx,B,50\ny,B,6\n"
-    found = sources.read_upload("t.csv", table, columns=ColumnNames("ort", "befund", "anzahl"))
+    found = choices.read_upload("t.csv", table, columns=ColumnNames("ort", "befund", "anzahl"))
     assert found.counts.n.tolist() == [[3, 40], [50, 6]]
     assert "'befund'" in found.how
     assert shlex.split(found.arguments)[1:] == [
@@ -280,7 +280,7 @@ def test_an_upload_says_how_it_was_read_and_its_command_reads_it_in_the_same_way
 def test_the_config_of_an_uploaded_split_has_its_clients(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     split_of(load_config(None, ["partition.clients=4"]), needs_indices=True).partition.save("split.npz")
-    found = sources.read_upload("split.npz", (tmp_path / "split.npz").read_bytes())
+    found = choices.read_upload("split.npz", (tmp_path / "split.npz").read_bytes())
     (tmp_path / "run.toml").write_text(run_config(found, FedEAS(beta=3)))
     config = load_config("run.toml")
     assert split_data(config, load_dataset(config.data.dataset)).counts.n.tolist() == found.counts.n.tolist()
@@ -301,7 +301,7 @@ def test_the_config_of_an_uploaded_split_has_its_clients(tmp_path, monkeypatch):
 )
 def test_impossible_uploads_are_refused_with_a_reason(name, content, words):
     with pytest.raises(InputError) as refused:
-        sources.read_upload(name, content)
+        choices.read_upload(name, content)
     assert words in str(refused.value)
     assert "fedeas-planner-" not in str(refused.value)
 
@@ -561,7 +561,7 @@ def test_without_streamlit_the_command_says_what_to_install(monkeypatch, capsys)
 def test_all_of_the_papers_partitions_can_be_chosen():
     assert len(published().settings) == 8
     for setting in published().settings:
-        assert sources.paper(setting.id).counts.num_clients == setting.clients
+        assert choices.paper(setting.id).counts.num_clients == setting.clients
 
 
 def test_a_price_without_a_budget_is_a_choice_too():

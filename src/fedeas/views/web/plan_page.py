@@ -1,8 +1,12 @@
-"""The page with a plan: its controls, its key figures, where images go, what they cost, and downloads."""
+"""The tab with a plan: its controls, its key figures, where images go, what they cost, and downloads.
+
+Its first functions show errors, tabs and figures on both tabs of the planner.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, NamedTuple, get_args
 
@@ -11,7 +15,9 @@ import streamlit as st
 from fedeas.calls.client_counts import NEEDS_IMAGES, CountSource, run_config
 from fedeas.calls.plans import plan
 from fedeas.core.arrays import IntArray
+from fedeas.core.errors import FedEASError
 from fedeas.core.foreign_text import for_markdown, printable
+from fedeas.core.log import log
 from fedeas.data.known import KNOWN
 from fedeas.data.partition import PAPER_SEED
 from fedeas.planning import scores
@@ -25,19 +31,60 @@ from fedeas.planning.policies import POLICIES, Policy
 from fedeas.planning.policies.pool import PoolFill
 from fedeas.planning.request import Limits, policy_left_out
 from fedeas.views import figures as plots
-from fedeas.views.web import MAX_MEGABYTES, html_plot, plan_charts, sources
-from fedeas.views.web.page_parts import cached, explaining, screen, show_chart, show_plot, show_tabs
-from fedeas.views.web.plan_choices import NO_LIMIT, SIZE_WORDS, Choice, Size, table_file, takes_budget
+from fedeas.views.charts import Spec
+from fedeas.views.figures import DARK, LIGHT, Screen
+from fedeas.views.web import MAX_MEGABYTES, choices, html_plot, plan_charts
+from fedeas.views.web.choices import NO_LIMIT, SIZE_WORDS, Choice, Size, table_file, takes_budget
 
 OWN = "classes of equal size"
 PAPER, FILE, DRAW = "Paper", "My file", "Draw"
 MOST_CLIENTS = 500  # rows of a figure, each with its name
 MOST_BESIDE = 25  # classes of heat maps that are side by side
 MOST_WHOLE, SCROLLED = 45, 820  # most clients of a figure without a scroll bar; pixels of a figure with one
+QUIET: dict[str, Any] = {"displayModeBar": False, "scrollZoom": False}
 
-_paper, _drawn, _drawn_from = cached(sources.paper), cached(sources.drawn), cached(sources.drawn_from)
-_uploaded = cached(sources.read_upload)
+cached: Callable[..., Any] = st.cache_data(
+    show_spinner=False,
+    max_entries=32,
+    hash_funcs={LabelCounts: lambda counts: (counts.n.shape, counts.n.tobytes(), counts.clients, counts.classes)},
+)
+"""Keep the results of a function, since Streamlit runs the page again at every change."""
+
+_paper, _drawn, _drawn_from = cached(choices.paper), cached(choices.drawn), cached(choices.drawn_from)
+_uploaded = cached(choices.read_upload)
 _curves, _plan, _rivals = cached(plan_charts.curves), cached(plan), cached(plan_charts.rivals)
+
+
+@contextmanager
+def explaining(place: Any) -> Iterator[None]:
+    """Show an error as one line on the page, and in full only in the server's log."""
+    try:
+        yield
+    except FedEASError as error:
+        place.error(for_markdown(error))
+    except Exception as error:
+        log.exception("the page could not be shown")
+        place.error(for_markdown(f"this cannot be shown ({type(error).__name__}); the server's log says more"))
+
+
+def show_tabs(key: str, tabs: Mapping[str, Callable[[], None]]) -> None:
+    """Tabs by their names, of which only the open one is computed."""
+    for tab, show in zip(st.tabs(list(tabs), key=key, on_change="rerun"), tabs.values(), strict=True):
+        if tab.open:
+            with tab:
+                show()
+
+
+def screen() -> Screen:
+    """The colours of the user's screen."""
+    return DARK if st.context.theme.type == "dark" else LIGHT
+
+
+def show_chart(place: Any, figure: Spec, key: str) -> None:
+    """Show a figure of Plotly."""
+    font = {**figure["layout"]["font"], "family": '"Source Sans", sans-serif'}  # the page's own
+    figure["layout"] |= {"template": "none", "dragmode": False, "font": font}
+    place.plotly_chart(figure, theme=None, config=QUIET, key=f"chart {key}")
 
 
 def show_plan_page() -> None:
@@ -100,7 +147,7 @@ def choose_federation() -> CountSource | None:
             "The file stays on this machine."
         )
         words = "Only for rows of images whose labels are numbers, if no client has some class."
-        classes = int(st.number_input("Number of classes (0: those that occur)", 0, sources.MAX_CLASSES, help=words))
+        classes = int(st.number_input("Number of classes (0: those that occur)", 0, choices.MAX_CLASSES, help=words))
         with st.expander("Columns, if they are not recognised"):
             columns = [
                 st.text_input(f"Column of the {what}", key=f"{what} column") for what in ("client", "label", "count")
@@ -238,7 +285,9 @@ class ShownPlan(NamedTuple):
         """What other budgets and policies remove."""
         found = _curves(self.plan.counts)
         plan, interval = self.plan.allocation, found.interval
-        show_plot(st, plan_charts.trade_off(found, plan.policy, plan.total, self.plan.summary.removed))
+        plot = plan_charts.trade_off(found, plan.policy, plan.total, self.plan.summary.removed)
+        st.html(html_plot.STYLE)
+        st.html(html_plot.plot_html(plot, screen()))
         text = interval.reason or (
             f"Betas from {interval.lo:.2f} to {interval.hi:.2f} (shaded) remove at least {MIN_REMOVED:.0%} of the "
             f"imbalance while less than {MAX_SHARE:.0%} of all data is synthetic."

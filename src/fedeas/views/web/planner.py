@@ -14,8 +14,7 @@ import streamlit as st
 
 from fedeas.core.foreign_text import for_markdown, printable
 from fedeas.views.web import FOLDER_VARIABLE, runs
-from fedeas.views.web.page_parts import explaining, screen, show_chart, show_tabs
-from fedeas.views.web.plan_page import show_plan_page
+from fedeas.views.web.plan_page import explaining, screen, show_chart, show_plan_page, show_tabs
 
 REFRESH_SECONDS = 3.0  # while a run is in progress
 NARROW = """<style>
