@@ -24,9 +24,9 @@ import psutil
 from measure import save
 from streamlit.testing.v1 import AppTest
 
-from fedeas.cli.planner import PAGE
 from fedeas.views.web import FOLDER_VARIABLE, choices
 from fedeas.views.web.choices import table_file
+from fedeas.views.web.serving import PAGE
 
 SIZES = [(100, 100), (20, 10), (45, 44), (500, 100)]
 UPLOADS = STEPS = 9

@@ -39,7 +39,7 @@ ALLOWED = {
     "pydantic": {"config", "runs.store"},
     "typer": {"cli"},
     "rich": {"cli"},
-    "streamlit": {"cli.planner", "views.web"},
+    "streamlit": {"views.web"},
     "plotly": set(),
     "safetensors": {"core.weight_files", "models"},
     "diffusers": {"generators.diffusion", "generators.text", "gpu.denoiser"},

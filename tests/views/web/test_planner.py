@@ -37,7 +37,6 @@ from fedeas import (
 from fedeas.calls.client_counts import run_config
 from fedeas.calls.plans import plan as fedeas_plan
 from fedeas.cli import main
-from fedeas.cli.planner import PAGE, streamlit_options
 from fedeas.config import RunConfig, load_config
 from fedeas.core.foreign_text import for_markdown
 from fedeas.data.known import known_dataset
@@ -54,6 +53,7 @@ from fedeas.views.methods import RunSnapshot
 from fedeas.views.web import FOLDER_VARIABLE, choices, html_plot, plan_charts, runs
 from fedeas.views.web.choices import NO_LIMIT, SIZE_WORDS, Choice, Size, table_file, takes_budget
 from fedeas.views.web.runs import ListedRun
+from fedeas.views.web.serving import PAGE, streamlit_options
 from reproduction.published import example_counts, published
 
 COUNTS = LabelCounts([[900, 80, 20], [10, 300, 690], [400, 0, 380]])
