@@ -375,14 +375,6 @@ def test_plans_and_partitions_are_printed_as_json_alone(run, counts_file):
     assert np.array(split["counts"]).shape == (4, 10)
 
 
-def test_a_next_step_is_suggested_on_a_terminal_alone(run, counts_file, tmp_path, monkeypatch):
-    commands = [("plan", counts_file), ("partition", "digits", "--out", tmp_path / "own.csv")]
-    assert all("next:" not in run(*command)[1] for command in commands)
-    monkeypatch.setenv("FORCE_COLOR", "1")
-    assert all(run(*command)[1].count("next:") == 1 for command in commands)
-    assert "next:" not in run("plan", counts_file, "--json")[1]
-
-
 @pytest.mark.parametrize(
     ("typed", "meant"), [(["plna"], "plan"), (["plan", "--compair"], "--compare"), (["bank", "verfy"], "verify")]
 )

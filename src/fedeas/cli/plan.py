@@ -17,7 +17,7 @@ from fedeas.calls import running
 from fedeas.calls.client_counts import NEEDS_IMAGES, CountSource, own_clients, run_config
 from fedeas.cli.display import comparison_table, facts_table, foreign_text, output
 from fedeas.cli.options import DataRoot, print_json
-from fedeas.cli.progress import announce, next_step, steps_shown
+from fedeas.cli.progress import announce, steps_shown
 from fedeas.config.reading import checked_config
 from fedeas.core.errors import InputError, RunError
 from fedeas.core.files import write_bytes
@@ -121,12 +121,6 @@ def plan(
         raise RunError(
             f"{what}; use a Parquet or NPY file, a policy of the package, and none of --compare, --plot and --auto"
         ) from None
-    if as_json or makes_config:
-        return
-    if out is None:
-        next_step("add --out plan.csv to keep the plan, and make its images with `fedeas generate plan.csv`")
-    else:
-        next_step(f"make the images with `fedeas generate {out} --generator NAME --out images`")
 
 
 def partition(
@@ -183,9 +177,6 @@ def partition(
         output().print(facts_table(f"{dataset} over {counts.num_clients:,} clients", facts))
     for note in split.notes:
         _remark(note, as_json)
-    if not as_json:
-        keep = "" if out is not None else "add --out counts.csv to keep the counts, and "
-        next_step(f"{keep}plan with `fedeas plan {out or 'counts.csv'} --auto`")
 
 
 def _plan_in_memory(
@@ -217,8 +208,7 @@ def _plan_in_memory(
     if plot:
         from fedeas.views import figures
 
-        figure = figures.comparison_figure(table, compared) if compared else figures.plan_figure(table, allocation)
-        figures.save(figure, plot)
+        figures.save(figures.plan_figure(table, allocation), plot)
         _remark(f"plot: {plot}", as_json)
 
 

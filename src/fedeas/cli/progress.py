@@ -41,13 +41,6 @@ def say_how_long(ahead: Forecast) -> None:
     announce(ahead.seconds, f"of training for {ahead.rounds:,} rounds on this machine{images}", about)
 
 
-def next_step(text: str) -> None:
-    """Suggest what to do next, in one line and only on a terminal."""
-    console = Console()
-    if console.is_terminal:
-        console.print(f"next: {printable(text)}", markup=False, highlight=False, style="dim", soft_wrap=True)
-
-
 def live_bar(console: Console, transient: bool = True, disable: bool = False) -> Progress:
     """A live line with a text, a bar, how much is done, and the time left."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())

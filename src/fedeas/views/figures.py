@@ -158,48 +158,38 @@ def save(figure: Figure, path: PathLike) -> None:
 
 @styled
 def plan_figure(counts: LabelCounts, allocation: Allocation) -> Figure:
-    """Real and synthetic samples as heat maps of clients x classes, beside each client's demand and its plan."""
-    demand = FullBalance().allocate(counts)
-    rows = most(allocation.per_client)
+    """Real and synthetic samples as heat maps of clients x classes, beside each client's demand and its plan.
+
+    Both maps have one colour scale, on which zeros are white. Few counts are written into their cells.
+    """
+    demand, rows = FullBalance().allocate(counts), most(allocation.per_client)
     share = scores.imbalance_removed(counts, allocation)
     does = f"{allocation.policy or 'plan'}: {allocation.total:,} synthetic samples remove {share:.1%} of the imbalance"
     title = f"{textwrap.fill(does, 90)}\n(Full-Balance generates {demand.total:,})"
-    figure = _new_figure(10, rows, title + _selection(rows, counts, "synthetic"))
+    if rows.size < counts.num_clients:
+        title += f"\nshown: the {rows.size:,} of {counts.num_clients:,} clients with most synthetic samples"
+    figure = Figure(figsize=(10, float(np.clip(2.6 + 0.2 * rows.size, 4.2, 8.5))), layout="constrained")
+    figure.suptitle(title)
     *maps, bars = figure.subplots(1, 3, sharey=True, width_ratios=(1, 1, 0.9))
-    _heat_maps(figure, [maps], counts, rows, [("Real samples", counts.n), ("Synthetic samples", allocation.n)])
-    wanted, planned, places = demand.per_client[rows], allocation.per_client[rows], np.arange(rows.size)
-    line, wide, narrow = (0.0, 1.0, 1.0) if rows.size > 60 else (0.8, 0.84, 0.5)
-    hatched = {"color": "white", "edgecolor": GREY, "linewidth": line, "hatch": "/////"}
-    bars.barh(places, wanted, wide, label="Full-Balance demand", **hatched)
-    bars.barh(places, planned, narrow, color=BLUE, label="this plan")
-    shown = np.concatenate([wanted, planned])
-    least, foot = int(shown[shown > 0].min(initial=shown.max())), 0.0
-    if shown.max() > 10 * least:
-        bars.set_xscale("log")
-        # A logarithmic axis has no zero: start low enough that the shortest bar is visible.
-        foot = 0.5 * 10 ** np.floor(np.log10(least))
-    _number_counts(bars, foot, int(shown.max()))
-    bars.set_xlabel("synthetic samples of the client")
-    bars.legend(loc="lower left", bbox_to_anchor=(-0.02, 0.99), borderaxespad=0.2)
-    return figure
-
-
-@styled
-def comparison_figure(counts: LabelCounts, allocations: Sequence[Allocation]) -> Figure:
-    """Heat maps of the samples of each policy, with their number and the imbalance that they remove."""
-    lines = -(-len(allocations) // 4)
-    columns = -(-len(allocations) // lines)
-    figure = Figure(figsize=(10, 1.5 + 2.7 * lines), layout="constrained")
-    rows = most(np.max([each.per_client for each in allocations], axis=0))
-    panels = figure.subplots(lines, columns, sharex=True, sharey=True, squeeze=False)
-    removed = [scores.imbalance_removed(counts, each) for each in allocations]
-    plans = [
-        (f"{each.policy.partition('(')[0]}: {each.total:,}\n{share:.1%} removed", each.n)
-        for each, share in zip(allocations, removed, strict=True)
-    ]
-    _heat_maps(figure, panels, counts, rows, plans, small=True)
-    heading = "Synthetic samples of each client and class, and the imbalance that they remove"
-    figure.suptitle(heading + _selection(rows, counts, "synthetic"))
+    tables = {"Real samples": counts.n[rows], "Synthetic samples": allocation.n[rows]}
+    norm = LogNorm(1, max(10, *(int(table.max()) for table in tables.values())))
+    writes = rows.size <= 25 and counts.num_classes <= 10
+    for axes, (heading, table) in zip(maps, tables.items(), strict=True):
+        image = axes.imshow(np.ma.masked_equal(table, 0), HEAT, norm, aspect="auto", interpolation="nearest")
+        axes.spines[:].set_visible(True)
+        axes.set_title(heading)
+        if writes:
+            _write_counts(axes, table, norm)
+        names = list(counts.class_names)
+        _name(axes.xaxis, names, 20)
+        rotation = 90 if max(map(len, names)) > 2 or len(names) > 10 else 0
+        axes.tick_params(axis="x", rotation=rotation, labelsize=9)
+        axes.set_xlabel("class")
+    _name(maps[0].yaxis, [counts.client_name(row) for row in rows], 30)
+    maps[0].set_ylabel("client")
+    scale = figure.colorbar(image, ax=maps, location="bottom", aspect=40, pad=0.02, format=EngFormatter(sep=""))
+    scale.set_label("samples (white: none)")
+    _draw_bars(bars, demand.per_client[rows], allocation.per_client[rows])
     return figure
 
 
@@ -208,58 +198,32 @@ def most(weights: IntArray, limit: int = MOST_CLIENTS) -> IntArray:
     return np.sort(np.argsort(-weights, kind="stable")[:limit])
 
 
-def _new_figure(width: float, rows: IntArray, title: str) -> Figure:
-    """An empty figure with room for this many clients and for its labels."""
-    figure = Figure(figsize=(width, float(np.clip(2.6 + 0.2 * rows.size, 4.2, 8.5))), layout="constrained")
-    figure.suptitle(title)
-    return figure
+def _write_counts(axes: Any, table: IntArray, norm: LogNorm) -> None:
+    short = EngFormatter(sep="", places=0)
+    for row, column in np.argwhere(table):
+        count = int(table[row, column])
+        text, ink = short(count) if count > 9999 else str(count), "white" if norm(count) > 0.4 else INK
+        axes.text(column, row, text, ha="center", va="center", fontsize=7.5, color=ink)
 
 
-def _heat_maps(
-    figure: Any,
-    panels: Sequence[Sequence[Any]],
-    counts: LabelCounts,
-    rows: IntArray,
-    tables: Sequence[tuple[str, IntArray]],
-    small: bool = False,
-) -> None:
-    """Heat maps in lines of panels, on one colour scale below them; zeros are white.
-
-    Few counts are written into their cells, if the panels are not `small`.
-    """
-    shown = [(title, table[rows]) for title, table in tables]
-    norm = LogNorm(1, max(10, *(int(table.max()) for _, table in shown)))
-    writes, short = not small and rows.size <= 25 and counts.num_classes <= 10, EngFormatter(sep="", places=0)
-    places, columns = [axes for line in panels for axes in line], len(panels[0])
-    for place, (axes, (title, table)) in enumerate(zip(places, shown, strict=False)):
-        image = axes.imshow(np.ma.masked_equal(table, 0), HEAT, norm, aspect="auto", interpolation="nearest")
-        axes.spines[:].set_visible(True)
-        axes.set_title(title, **({"fontsize": 9} if small else {}))
-        for row, column in np.argwhere(table) if writes else ():
-            count = int(table[row, column])
-            text = short(count) if count > 9999 else str(count)
-            ink = "white" if norm(count) > 0.4 else INK
-            axes.text(column, row, text, ha="center", va="center", fontsize=7.5, color=ink)
-        if place + columns >= len(shown):  # nothing below it
-            names = list(counts.class_names)
-            _name(axes.xaxis, names, 12 if small else 20)
-            rotation = 90 if max(map(len, names)) > 2 or len(names) > 10 else 0
-            axes.tick_params(axis="x", rotation=rotation, labelsize=9, labelbottom=True)
-            axes.set_xlabel("class")
-        if place % columns == 0:
-            _name(axes.yaxis, [counts.client_name(row) for row in rows], 10 if small else 30)
-            axes.set_ylabel("client")
-    for axes in places[len(shown) :]:
-        axes.set_visible(False)
-    bar = figure.colorbar(image, ax=places, location="bottom", aspect=40, pad=0.02, format=EngFormatter(sep=""))
-    bar.set_label("samples (white: none)")
-
-
-def _number_counts(axes: Any, foot: float, largest: int) -> None:
-    """Let a horizontal axis of counts start at `foot` and end a little beyond the largest."""
-    axes.set_xlim(foot, 1.05 * max(10, largest))  # with less than ten, ticks would be fractions of a sample
+def _draw_bars(axes: Any, wanted: IntArray, planned: IntArray) -> None:
+    """Bars of the clients' demand, hatched, and of their plan."""
+    places = np.arange(wanted.size)
+    line, wide, narrow = (0.0, 1.0, 1.0) if wanted.size > 60 else (0.8, 0.84, 0.5)
+    hatched = {"color": "white", "edgecolor": GREY, "linewidth": line, "hatch": "/////"}
+    axes.barh(places, wanted, wide, label="Full-Balance demand", **hatched)
+    axes.barh(places, planned, narrow, color=BLUE, label="this plan")
+    shown = np.concatenate([wanted, planned])
+    least, foot = int(shown[shown > 0].min(initial=shown.max())), 0.0
+    if shown.max() > 10 * least:
+        axes.set_xscale("log")
+        # A logarithmic axis has no zero: start low enough that the shortest bar is visible.
+        foot = 0.5 * 10 ** np.floor(np.log10(least))
+    axes.set_xlim(foot, 1.05 * max(10, int(shown.max())))  # with less than ten, ticks would be fractions of a sample
     axes.xaxis.set_major_formatter(EngFormatter(sep=""))
     axes.grid(axis="x", color="#d9d9d9", linewidth=0.6)
+    axes.set_xlabel("synthetic samples of the client")
+    axes.legend(loc="lower left", bbox_to_anchor=(-0.02, 0.99), borderaxespad=0.2)
 
 
 def _name(axis: Any, names: Sequence[str], room: int) -> None:
@@ -272,9 +236,3 @@ def _name(axis: Any, names: Sequence[str], room: int) -> None:
         fits = max(len(name), len(shown)) <= LONGEST_NAME
         labels.append(shown if fits else f"{shown[: LONGEST_NAME - 1]}…")
     axis.set_ticks(range(0, len(names), step), labels=labels)
-
-
-def _selection(rows: IntArray, counts: LabelCounts, kind: str) -> str:
-    if rows.size == counts.num_clients:
-        return ""
-    return f"\nshown: the {rows.size:,} of {counts.num_clients:,} clients with most {kind} samples"
