@@ -27,7 +27,6 @@ from fedeas.core.weight_files import GENERATOR, folder_for_new, generator_weight
 
 if TYPE_CHECKING:
     from fedeas.config.run import RunConfig
-    from fedeas.generators.quality.classifier import Classifier
     from fedeas.generators.quality.membership import Candidates
     from fedeas.generators.quality.metrics import Report
 
@@ -196,7 +195,7 @@ def check(
     from fedeas.core.devices import chosen_device
     from fedeas.data.sources import load_dataset
     from fedeas.generators.diffusion.weights import Weights
-    from fedeas.generators.quality.classifier import Classifier
+    from fedeas.generators.quality.classifier import Classifier, suited_judge
     from fedeas.generators.quality.duration import comparing_seconds, drawing_seconds, training_seconds
     from fedeas.generators.quality.grid import sample_grid
     from fedeas.generators.quality.membership import attack
@@ -217,10 +216,17 @@ def check(
     announce(seconds, "to judge these images")
     unseen = Weights.load(reference) if reference else None
     attacks = [attack(each, candidates, data.name, unseen) for each in made]
-    judge = Classifier.load(known, str(place)) if known else _trained_judge(data, str(place))
-    if classifier is not None and not known:
-        make_folder(classifier.parent)
-        judge.save(classifier)
+    if known:
+        judge = Classifier.load(known, str(place))
+    else:  # it knows its accuracy on the test part
+        seen = Seen.under("clean", data.name, data_digest(data.images, data.labels))
+        judge = Classifier.train(
+            data.images, data.labels, data.num_classes, device=str(place), class_names=data.classes, seen=seen,
+            architecture=suited_judge(data.shape, str(place)),
+        ).measured(data.test_images, data.test_labels)  # fmt: skip
+        if classifier is not None:
+            make_folder(classifier.parent)
+            judge.save(classifier)
     yardstick = Yardstick.of(judge, data.images, data.test_images, data.test_labels)
     reports = [
         replace(measure_generator(each, yardstick, per_class), membership=attacked)
@@ -235,18 +241,6 @@ def check(
         write_record(out / "report.json", {**found[0], **about})
         sample_grid(made[0], data.classes, out / "grid.png")
         print(f"{out / 'report.json'}, {out / 'grid.png'}")
-
-
-def _trained_judge(data: Any, device: str) -> Classifier:
-    """A classifier of the training part, which knows its accuracy on the test part."""
-    from fedeas.generators.quality.classifier import Classifier, suited_judge
-
-    seen = Seen.under("clean", data.name, data_digest(data.images, data.labels))
-    judge = Classifier.train(
-        data.images, data.labels, data.num_classes, device=device, class_names=data.classes, seen=seen,
-        architecture=suited_judge(data.shape, device),
-    )  # fmt: skip
-    return judge.measured(data.test_images, data.test_labels)
 
 
 def _candidates(data: Any, members: int, clients: Path | None, data_root: Path | None) -> Candidates:

@@ -24,7 +24,7 @@ def ls() -> None:
         "name": list(files),
         "for": ["model.weights" if name.endswith(tuple(MADE_BY)) else "generators" for name in files],
         "size": [decimal(file.stat().st_size) for file in files.values()],
-        "file": list(files.values()),
+        "file": list(map(str, files.values())),
     }
     output().print(table("Weights", columns))
     print("searched, in this order:")

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Callable, Sequence
-from functools import wraps
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, ParamSpec
+from typing import Any, NamedTuple
 from warnings import catch_warnings, simplefilter
 
 import numpy as np
@@ -79,8 +78,6 @@ FALLBACKS = (
     "Noto Emoji", "Segoe UI Emoji", "Segoe UI Symbol", "Symbola",
 )  # fmt: skip
 
-P = ParamSpec("P")
-
 
 class Look(NamedTuple):
     """How a method is drawn."""
@@ -114,17 +111,6 @@ def looks_of(policies: Sequence[str]) -> list[Look]:
     return chosen
 
 
-def styled(draw: Callable[P, Figure]) -> Callable[P, Figure]:
-    """Decorate a drawing function: it uses our style and does not change the caller's settings."""
-
-    @wraps(draw)
-    def in_style(*args: P.args, **kwargs: P.kwargs) -> Figure:
-        with style.context(["default", STYLE]):
-            return draw(*args, **kwargs)
-
-    return in_style
-
-
 def shades(number: int) -> FloatArray:
     """So many colours from dark to bright, as shares of red, green and blue."""
     return np.asarray(colormaps["viridis"](np.linspace(0, 1, number)))[:, :3]
@@ -156,7 +142,7 @@ def save(figure: Figure, path: PathLike) -> None:
         log.warning("%s: %s%s", path, message, remedy)
 
 
-@styled
+@style.context(["default", STYLE])
 def plan_figure(counts: LabelCounts, allocation: Allocation) -> Figure:
     """Real and synthetic samples as heat maps of clients x classes, beside each client's demand and its plan.
 
@@ -173,13 +159,15 @@ def plan_figure(counts: LabelCounts, allocation: Allocation) -> Figure:
     *maps, bars = figure.subplots(1, 3, sharey=True, width_ratios=(1, 1, 0.9))
     tables = {"Real samples": counts.n[rows], "Synthetic samples": allocation.n[rows]}
     norm = LogNorm(1, max(10, *(int(table.max()) for table in tables.values())))
-    writes = rows.size <= 25 and counts.num_classes <= 10
+    writes, short = rows.size <= 25 and counts.num_classes <= 10, EngFormatter(sep="", places=0)
     for axes, (heading, table) in zip(maps, tables.items(), strict=True):
         image = axes.imshow(np.ma.masked_equal(table, 0), HEAT, norm, aspect="auto", interpolation="nearest")
         axes.spines[:].set_visible(True)
         axes.set_title(heading)
-        if writes:
-            _write_counts(axes, table, norm)
+        for row, column in np.argwhere(table) if writes else ():
+            count = int(table[row, column])
+            text, ink = short(count) if count > 9999 else str(count), "white" if norm(count) > 0.4 else INK
+            axes.text(column, row, text, ha="center", va="center", fontsize=7.5, color=ink)
         names = list(counts.class_names)
         _name(axes.xaxis, names, 20)
         rotation = 90 if max(map(len, names)) > 2 or len(names) > 10 else 0
@@ -196,14 +184,6 @@ def plan_figure(counts: LabelCounts, allocation: Allocation) -> Figure:
 def most(weights: IntArray, limit: int = MOST_CLIENTS) -> IntArray:
     """Rows of the clients to show, in order: all, or if they are too many, those with the most weight."""
     return np.sort(np.argsort(-weights, kind="stable")[:limit])
-
-
-def _write_counts(axes: Any, table: IntArray, norm: LogNorm) -> None:
-    short = EngFormatter(sep="", places=0)
-    for row, column in np.argwhere(table):
-        count = int(table[row, column])
-        text, ink = short(count) if count > 9999 else str(count), "white" if norm(count) > 0.4 else INK
-        axes.text(column, row, text, ha="center", va="center", fontsize=7.5, color=ink)
 
 
 def _draw_bars(axes: Any, wanted: IntArray, planned: IntArray) -> None:

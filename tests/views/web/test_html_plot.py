@@ -20,12 +20,10 @@ def points_of(plot, name):
     number = [series.name for series in plot.series].index(name)
     text = html_plot.plot_html(plot).partition(f'class="series{number}"')[2].partition("</div>")[0]
     found = re.findall(r'left:(.*?)%;bottom:(.*?)%" data-tip="(.*?)"', text, re.DOTALL)
-    return [(value_at(plot.across, float(x)), value_at(plot.upwards, float(y)), tip) for x, y, tip in found]
+    return [(10 ** value_at(plot.across, float(x)), value_at(plot.upwards, float(y)), tip) for x, y, tip in found]
 
 
 def value_at(axis, percent):
-    if axis.log:
-        return axis.start * (axis.end / axis.start) ** (percent / 100)
     return axis.start + (axis.end - axis.start) * percent / 100
 
 

@@ -21,7 +21,6 @@ from fedeas.planning.counts import LabelCounts
 from fedeas.views.figures import DARK, LIGHT, Screen, shades
 
 STYLE = Path(__file__).with_name("html_plot.css")
-WIDEST = 40  # characters of a label beside the plot
 DASHES = {"solid": "none", "dashed": "8 6", "dotted": "3 4"}  # by their names in CSS
 
 HEAT_CLIENTS, HEAT_CLASSES = 25, 12  # most of a heat map that is a table
@@ -38,14 +37,10 @@ class Axis(NamedTuple):
     start: float
     end: float
     labels: Mapping[float, str]
-    log: bool = False
 
     def places(self, values: ArrayLike) -> FloatArray:
-        """Percent of the way from the start to the end; zero on a logarithmic axis is before the start."""
-        ends, found = np.array([self.start, self.end]), np.asarray(values, float)
-        if self.log:
-            ends, found = np.log10(ends), np.log10(np.maximum(found, self.start / 10))
-        places: FloatArray = 100 * (found - ends[0]) / (ends[1] - ends[0])
+        """Percent of the way from the start to the end."""
+        places: FloatArray = 100 * (np.asarray(values, float) - self.start) / (self.end - self.start)
         return places
 
 
@@ -70,17 +65,17 @@ class Plot(NamedTuple):
     across: Axis
     upwards: Axis
     series: Sequence[Series]
-    band: tuple[float, float] | None  # a part of the horizontal axis that is shaded
+    band: FloatArray | None  # the ends of a part of the horizontal axis that is shaded
 
 
 def plot_html(plot: Plot, screen: Screen = LIGHT) -> str:
     """The plot as HTML, to which `STYLE` belongs. All texts of the plot must be escaped already."""
     band, legend, series = "", "", ""
-    if plot.band:
+    if plot.band is not None:
         start, end = plot.across.places(plot.band)
         band = f'<div class="band" style="left:{start:.2f}%;width:{end - start:.2f}%"></div>'
     grid = "".join(
-        f'<div class="{kind}" style="{side}:{place:.2f}%"><span title="{label}">{label}</span></div>'
+        f'<div class="{kind}" style="{side}:{place:.2f}%"><span>{label}</span></div>'
         for kind, side, axis in (("x", "left", plot.across), ("y", "bottom", plot.upwards))
         for place, label in zip(axis.places([*axis.labels]), axis.labels.values(), strict=True)
     )
@@ -92,10 +87,8 @@ def plot_html(plot: Plot, screen: Screen = LIGHT) -> str:
         )
         drawn = _drawn(each, plot.across.places(each.x), plot.upwards.places(each.y))
         series = f'<div class="series{number}" style="color:{each.colour}">{drawn}</div>{series}'
-    longest = min(max(map(len, plot.upwards.labels.values()), default=0), WIDEST)
-    style = f"{_colours(screen)};--names:min({longest + 1}ch, 40vw)"
     return (
-        f'<div class="plot" role="group" aria-label="{plot.title}" style="{style}">'
+        f'<div class="plot" role="group" aria-label="{plot.title}" style="{_colours(screen)}">'
         f'<div class="title">{plot.title}</div><div class="legend">{legend}</div>'
         f'<div class="frame" style="height:{plot.height}px">'
         f'<div class="up">{plot.upwards.title}</div>{band}{grid}{series}</div>'

@@ -165,25 +165,26 @@ def trade_off(curves: Curves, spec: str, images: int, removed: float) -> Plot:
         look, policy = CURVES[name], for_html(spec) if path is plan else name
         points = zip(path.total.tolist(), path.removed.tolist(), strict=True)
         tips = [f"{policy}\n{number:,} images\n{share:.1%} removed" for number, share in points]
-        label = name + look.remark
-        drawn.append(Series(label, path.total, path.removed, look.colour, tips, look.width, look.dash, look.mark))
+        across = np.log10(np.maximum(path.total, 0.01))  # nothing is left of the axis
+        drawn.append(
+            Series(name + look.remark, across, path.removed, look.colour, tips, look.width, look.dash, look.mark)
+        )
     foot = max(min(0.0, *(float(path.removed.min()) for path in paths.values())), -0.5) - 0.03
     budgets = np.concatenate([path.total for path in paths.values()])
     used = budgets[budgets > 0] if budgets.any() else np.ones(1)
-    start, end = float(used.min()) / 1.2, float(used.max()) * 1.2
+    start, end = np.log10(used.min() / 1.2), np.log10(used.max() * 1.2)
 
     def labels(*parts: int) -> dict[float, str]:
         values = (part * 10**power for power in range(12) for part in parts)
-        return {value: f"{value:,}" for value in values if start <= value <= end}
+        return {float(np.log10(value)): f"{value:,}" for value in values if start <= np.log10(value) <= end}
 
+    shares = {part / 5: f"{part / 5:.0%}" for part in range(-2, 6) if part / 5 >= foot}
     shown = labels(1) if len(labels(1)) > 1 else labels(1, 2, 5)  # one power of ten alone would not show a scale
     return Plot(
         "Imbalance removed for how many images",
         360,
-        Axis("images to generate (logarithmic)", start, end, shown, log=True),
-        Axis(
-            "imbalance removed", foot, 1.05, {part / 5: f"{part / 5:.0%}" for part in range(-2, 6) if part >= 5 * foot}
-        ),
+        Axis("images to generate (logarithmic)", float(start), float(end), shown),
+        Axis("imbalance removed", foot, 1.05, shares),
         drawn,
-        curves.budgets,
+        curves.budgets and np.log10(curves.budgets),
     )

@@ -27,7 +27,7 @@ from fedeas.planning.columns import ColumnNames
 from fedeas.planning.counts import LabelCounts
 from fedeas.planning.examples import DEFAULT, EXAMPLES
 from fedeas.planning.plan import Plan
-from fedeas.planning.policies import POLICIES, Policy
+from fedeas.planning.policies import POLICIES, FullBalance, Policy
 from fedeas.planning.policies.pool import PoolFill
 from fedeas.planning.request import Limits, policy_left_out
 from fedeas.views import figures as plots
@@ -258,7 +258,7 @@ class ShownPlan(NamedTuple):
 
     def clients(self) -> None:
         """The images of each client and its share of the imbalance, those who get most first."""
-        counts, allocation, demand = self.plan.counts, self.plan.allocation, _curves(self.plan.counts).demand
+        counts, allocation, demand = self.plan.counts, self.plan.allocation, FullBalance().allocate(self.plan.counts)
         parts = scores.client_imbalance(counts)
         rows = self.rows[(-allocation.per_client[self.rows]).argsort(kind="stable")]
         images = {"this plan": allocation.per_client[rows], "full balance": demand.per_client[rows]}

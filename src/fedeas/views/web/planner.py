@@ -66,9 +66,8 @@ def show_runs(folder: Path, watching: bool) -> None:
             f"{cut * (methods > runs.MOST_METHODS)}"
         )
         names = ("name", "policy", "algorithm", "seed", "state", "changed", "accuracy", "window", "latest", "seen")
-        rows = [[getattr(run, name) for name in names] for run in shown]
-        cells = [[printable(value) if isinstance(value, str) else value for value in row] for row in rows]
-        table = {name: [row[place] for row in cells] for place, name in enumerate(names)}
+        columns = {name: [getattr(run, name) for run in shown] for name in names}
+        table = {name: [printable(v) if isinstance(v, str) else v for v in own] for name, own in columns.items()}
         formats = {
             "changed": st.column_config.DatetimeColumn("last round", format="distance"),
             "accuracy": st.column_config.NumberColumn(format="percent"),
