@@ -97,7 +97,7 @@ def convergence(
     curves = [each.curve for method in methods for each in method.drawn]
     shown = [*thresholds, *(value for curve in curves for value in curve.accuracy)]
     few = {"dtick": 1} if max(curve.rounds[-1] for curve in curves) <= FEW_ROUNDS else {}  # Plotly would add halves
-    words = {"textposition": "start", "font": {"color": SOFT, "size": 12}, "yanchor": "bottom"}
+    label = {"textposition": "start", "font": {"color": SOFT, "size": 12}, "yanchor": "bottom"}
     threshold = {"type": "line", "x0": 0, "x1": 1, "xref": "paper", "line": {"color": SOFT, "width": 1, "dash": "dash"}}
     return chart(
         traces,
@@ -105,7 +105,7 @@ def convergence(
         _accuracy_axis("accuracy on the test set", shown, 1, screen, tickformat=".0%", hoverformat=".1%"),
         screen,
         shapes=[
-            {**threshold, "y0": each, "y1": each, "label": {**words, "text": f"threshold {100 * each:g}%"}}
+            {**threshold, "y0": each, "y1": each, "label": {**label, "text": f"threshold {100 * each:g}%"}}
             for each in thresholds
         ],
     )
@@ -118,8 +118,8 @@ def price(methods: Sequence[MethodRuns], level: str) -> Spec:
         mean, spread = each.accuracy.mean, each.accuracy.spread or 0
         ends += [mean - spread, mean + spread]
         error = {"array": [spread], "color": each.look.colour, "visible": spread > 0}
-        about, own = "<br>%{x} samples<br>%{y:.2f} %", {"offsetgroup": str(group), "error_y": error}
-        traces.append(_points(each, group, [f"{each.total:,}"], [mean], about, **own))
+        own: Spec = {"offsetgroup": str(group), "error_y": error}
+        traces.append(_points(each, group, [f"{each.total:,}"], [mean], "<br>%{x} samples<br>%{y:.2f} %", **own))
     across = axis("synthetic samples of the whole federation", type="category", showgrid=False)
     return chart(traces, across, _accuracy_axis(level, ends, 100), scattermode="group")
 
@@ -153,7 +153,7 @@ def by_class(same: Sequence[Breakdown]) -> Spec:
     known = [value for each in same for value in each.mean_classes.tolist() if not np.isnan(value)]
     # Plotly leaves out and turns names that do not fit.
     short = [for_html(name if len(name) <= 16 else f"{name[:15]}…") for name in names]
-    few = {"tickvals": places, "ticktext": short} if len(names) <= 40 else {}
+    few: Spec = {"tickvals": places, "ticktext": short} if len(names) <= 40 else {}
     across = axis("class", **few, showgrid=False)
     return chart(traces, across, _accuracy_axis("accuracy, %", known, 100), scattermode="group")
 
