@@ -92,8 +92,7 @@ def train(
     from fedeas.generators.diffusion.weights import Weights
     from fedeas.generators.quality.grid import sample_grid
 
-    data = load_dataset(dataset, data_root)
-    where = chosen_device(device)
+    data, where = load_dataset(dataset, data_root), chosen_device(device)
     preset = preset or presets.suited_preset(data.shape, where)
     begin = None if start is None else Weights.load(start)
     if strict and begin is not None:
@@ -113,16 +112,13 @@ def train(
 
     def draw(weights: Weights) -> None:
         if grid_minutes and (is_due() or not grid.exists()):
-            made = DiffusionGenerator(weights, device=str(trainer.device), batch_size=100)
-            sample_grid(made, weights.class_names, grid)
+            sample_grid(DiffusionGenerator(weights, device=trainer.device, batch_size=100), weights.class_names, grid)
 
     with steps_shown("updates", Console(), transient=False, announced=on_cpu) as tell:
-
-        def show(now: Any) -> None:
-            tell(now.update, now.updates, f", loss {now.loss:.4f}")
-
-        limit = minutes or float("inf")
-        weights = training.train(trainer, folder, minutes=limit, provenance=seen, on_look=show, on_save=draw)
+        weights = training.train(
+            trainer, folder, minutes=minutes or float("inf"), provenance=seen, on_save=draw,
+            on_look=lambda now: tell(now.update, now.updates, f", loss {now.loss:.4f}"),
+        )  # fmt: skip
     print(f"{folder / GENERATOR}: {weights.provenance['images']:,} images seen")
 
 
