@@ -24,9 +24,9 @@ import psutil
 from measure import save
 from streamlit.testing.v1 import AppTest
 
-from fedeas.cli.planner import PAGE
-from fedeas.views.web import FOLDER_VARIABLE, sources
-from fedeas.views.web.plan_choices import table_file
+from fedeas.views.web import FOLDER_VARIABLE, choices
+from fedeas.views.web.choices import table_file
+from fedeas.views.web.serving import PAGE
 
 SIZES = [(100, 100), (20, 10), (45, 44), (500, 100)]
 UPLOADS = STEPS = 9
@@ -77,7 +77,7 @@ def main() -> None:
         os.environ[FOLDER_VARIABLE] = nothing
         page, rows = opened(), []
         for clients, classes in SIZES:
-            files = [table_file(sources.drawn(clients, classes, 500, 0.1, n).counts) for n in range(UPLOADS)]
+            files = [table_file(choices.drawn(clients, classes, 500, 0.1, n).counts) for n in range(UPLOADS)]
             files_ms = [1000 * uploaded(page, file) for file in files]
             steps_ms = [1000 * stepped(page, 6 + place / 10) for place in range(STEPS)]
             rows.append(
@@ -118,7 +118,7 @@ def in_browser() -> None:
     from playwright.sync_api import sync_playwright
 
     clients, classes = 20, 10
-    content = table_file(sources.drawn(clients, classes, 500, 0.1, 0).counts)
+    content = table_file(choices.drawn(clients, classes, 500, 0.1, 0).counts)
     with tempfile.TemporaryDirectory() as nothing, served(nothing) as (address, server), sync_playwright() as driver:
         browser = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
         page = browser.new_page(viewport={"width": 1280, "height": 1400})
@@ -127,7 +127,7 @@ def in_browser() -> None:
         page.get_by_text("My file", exact=True).click()
         file = {"name": "counts.csv", "mimeType": "text/csv", "buffer": content}
         page.get_by_test_id("stFileUploaderDropzoneInput").set_input_files(file)
-        page.get_by_text(f"{clients} clients").first.wait_for()
+        page.get_by_text(f"Clients: {clients}").first.wait_for()
         rows = [on_tab(page, server, tab) for tab in TABS]
         browser.close()
     save(

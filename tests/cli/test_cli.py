@@ -164,8 +164,6 @@ def test_partitions_are_drawn_and_written(run, tmp_path):
         code, _, _ = run("partition", "digits", "--scheme", scheme, "--clients", 5, "--out", tmp_path / f"{scheme}.npz")
         assert code == 0
         assert Partition.load(tmp_path / f"{scheme}.npz").counts.total == 1438
-    code, _, _ = run("partition", "digits", "--clients", 5, "--plot", tmp_path / "split.png")
-    assert (tmp_path / "split.png").stat().st_size > 1000
 
 
 def test_the_shipped_tables_are_what_the_command_line_writes(run, tmp_path):
@@ -375,14 +373,6 @@ def test_plans_and_partitions_are_printed_as_json_alone(run, counts_file):
     _, out, _ = run("partition", "digits", "--clients", 4, "--json")
     split = json.loads(out)
     assert np.array(split["counts"]).shape == (4, 10)
-
-
-def test_a_next_step_is_suggested_on_a_terminal_alone(run, counts_file, tmp_path, monkeypatch):
-    commands = [("plan", counts_file), ("partition", "digits", "--out", tmp_path / "own.csv")]
-    assert all("next:" not in run(*command)[1] for command in commands)
-    monkeypatch.setenv("FORCE_COLOR", "1")
-    assert all(run(*command)[1].count("next:") == 1 for command in commands)
-    assert "next:" not in run("plan", counts_file, "--json")[1]
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from functools import partial
 import numpy as np
 import pytest
 
+from fedeas.cli import progress
 from fedeas.core.provenance import Answer, DatasetParts, Seen, data_digest, seen_by
 from fedeas.core.weight_files import generator_weights
 from fedeas.data.sources import load_dataset
@@ -41,7 +42,7 @@ def fast(monkeypatch):
 
 def test_training_writes_a_generator_its_state_and_a_sheet(run, tmp_path, monkeypatch):
     command = importlib.import_module("fedeas.cli.generator")
-    monkeypatch.setattr(command, "PLAIN_SECONDS", float("inf"))  # no progress, however busy the machine is,
+    monkeypatch.setattr(progress, "SECONDS_PER_STEP", float("inf"))  # no progress, however busy the machine is,
     monkeypatch.setattr(command, "announce", lambda *said: None)  # and no announcement
     monkeypatch.setitem(presets.PRESETS, "digits", replace(PRESETS["digits"], batch=16, steps=2))
     arguments = ("train", "digits", "--preset", "digits", "--updates", 3, "--minutes", 999, "--out", tmp_path / "d")

@@ -10,13 +10,13 @@ import torch
 from PIL import Image
 
 import fedeas
-from fedeas.cli.progress import PlainLines
+from fedeas.cli.progress import Rounds
 from fedeas.config import load_config
 from fedeas.core.errors import InputError
 from fedeas.data.sources import load_dataset
 from fedeas.federation.split import split_data
 from fedeas.federation.worker import LocalEngine
-from fedeas.views.web.sources import read_upload
+from fedeas.views.web.choices import read_upload
 
 CLASSES = ("ant", "bee")
 SIZES = {"Ulm": (30, 2), "Köln": (1, 25), "Kiel": (10, 10)}
@@ -156,7 +156,7 @@ def test_without_a_terminal_each_round_is_a_line_unless_it_is_quiet(run):
 
 
 def test_the_time_left_is_that_of_the_remaining_rounds_without_images(capsys):
-    lines = PlainLines("mine", 0, 5)
+    lines = Rounds("mine", 0, 5)
     for number, seconds in ((1, {"train": 10.0, "generate": 90.0}), (2, {"train": 20.0})):
         lines({"round": number, "seconds": seconds, "train_loss": 1.0, "generated": 7})
     assert [line.rsplit(", ", 1)[1] for line in capsys.readouterr().out.splitlines()] == ["40 s left", "45 s left"]
@@ -207,18 +207,18 @@ def interrupted(*arguments):
 
 def test_ctrl_c_says_after_which_round_and_the_same_command_resumes(run, monkeypatch):
     command = ("run", "partition.clients=3", "engine.processes=1", "rounds.total=3", *SMALL[1:])
-    shown = PlainLines.__call__
+    shown = Rounds.__call__
 
     def interrupt(self, record):
         shown(self, record)
         if record["round"] == 2:
             os.kill(os.getpid(), signal.SIGINT)
 
-    monkeypatch.setattr(PlainLines, "__call__", interrupt)
+    monkeypatch.setattr(Rounds, "__call__", interrupt)
     code, _, err = run(*command)
     assert code == 130
     assert "after round 2 of 3" in err
-    monkeypatch.setattr(PlainLines, "__call__", shown)
+    monkeypatch.setattr(Rounds, "__call__", shown)
     with monkeypatch.context() as patch:
         patch.setattr(LocalEngine, "map", interrupted)
         code, _, err = run(*command)

@@ -16,7 +16,7 @@ from fedeas.generators.kinds import parse_generator
 from fedeas.planning.policies import parse_policy
 from fedeas.planning.request import Limits, choose_policy
 from fedeas.planning.tables import CountTable
-from fedeas.views.web import plan_charts, runs, sources
+from fedeas.views.web import choices, plan_charts, runs
 
 SEPARATOR = "\x1e"  # of the arguments of a command
 
@@ -58,7 +58,7 @@ def _uploaded(ending: str) -> Target:
     """What the page does with a file."""
 
     def upload(content: bytes, folder: Path) -> None:
-        counts = sources.read_upload(f"mine.{ending}", content).counts
+        counts = choices.read_upload(f"mine.{ending}", content).counts
         plan_charts.curves(counts)
         spec = choose_policy("fedeas", Limits(beta=12), counts).spec
         plan(counts, spec), plan_charts.rivals(counts, spec)

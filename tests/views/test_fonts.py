@@ -3,16 +3,23 @@
 import warnings
 
 import pytest
+from matplotlib.figure import Figure
 
 from fedeas.planning.counts import LabelCounts
+from fedeas.planning.policies import FullBalance
 from fedeas.views import figures
-from fedeas.views.figures import partition_figure, save
+from fedeas.views.figures import plan_figure, save
 
 RARE = "⌖"  # STIXGeneral has it, which comes with matplotlib, and the default font does not
 
 
+def drawn(names):
+    counts = LabelCounts([[3, 80], [1000, 3]], names)
+    return plan_figure(counts, FullBalance().allocate(counts))
+
+
 def saved(path, names):
-    save(partition_figure(LabelCounts([[3, 80], [1000, 3]], names)), path)
+    save(drawn(names), path)
     return path.read_bytes()
 
 
@@ -22,7 +29,9 @@ def test_one_line_tells_what_no_font_has(tmp_path, monkeypatch, caplog, ending, 
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # matplotlib's own
         saved(tmp_path / f"figure.{ending}", ["Köln", RARE])
-    assert [RARE in record.getMessage() for record in caplog.records if record.name == "fedeas"] == [True] * lines
+    assert [f"Glyph {ord(RARE)}" in record.getMessage() for record in caplog.records if record.name == "fedeas"] == [
+        True
+    ] * lines
 
 
 @pytest.mark.parametrize("ending", ["png", "svg"])
@@ -32,6 +41,9 @@ def test_other_fonts_change_no_figure_that_does_not_need_them(tmp_path, monkeypa
     assert saved(tmp_path / f"more.{ending}", ["Köln", "Łódź"]) == usual
 
 
-def test_warnings_about_other_things_are_passed_on():
-    with pytest.warns(UserWarning, match="tight"):
-        assert figures.characters_missed(lambda: warnings.warn("too tight", stacklevel=2)) == ""
+def test_warnings_about_other_things_are_told_too(tmp_path, monkeypatch, caplog):
+    monkeypatch.setattr(
+        Figure, "savefig", lambda self, path, **more: (path.touch(), warnings.warn("too tight", stacklevel=2))
+    )
+    save(drawn(None), tmp_path / "figure.png")
+    assert [f"{tmp_path / 'figure.png'}: too tight" in record.getMessage() for record in caplog.records] == [True]

@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 from rich.filesize import decimal
-from rich.table import Column, Table
-from rich.text import Text
 
-from fedeas.cli.display import TIGHT, foreign_text, number_column, output
+from fedeas.cli.display import output, table
 from fedeas.core.errors import InputError, RunError
 from fedeas.core.foreign_text import printable
-from fedeas.generators.bank import Bank
+
+if TYPE_CHECKING:
+    from fedeas.generators.bank import Bank
 
 bank = typer.Typer(name="bank", no_args_is_help=True, help="List, verify and remove generated images on disk.")
 
@@ -31,23 +31,25 @@ SHOWN = 10  # damaged images that are listed; the rest is counted
 @bank.command("ls")
 def list_kept(folder: Folder = BANK) -> None:
     """List the generators whose images are kept."""
-    numbers = map(number_column, ("images", "clients", "on disk", "last used"))
-    table = Table(Column("fingerprint", no_wrap=True), "generator", *numbers, title="Generated images", **TIGHT)
-    kept = [Bank(folder).kept(name) for name in _chosen(folder, None)]
-    for each in kept:
-        images = "?" if each.images is None else f"{each.images:,}"
-        used = datetime.fromtimestamp(each.used).strftime("%Y-%m-%d %H:%M")
-        what = "[red]unusable[/]" if each.problem else foreign_text(each.description)
-        table.add_row(foreign_text(each.name), what, images, f"{each.clients:,}", decimal(each.bytes), used)
-    table.caption = Text("\n").join(foreign_text(each.problem, "table.caption") for each in kept if each.problem)
-    output().print(table)
+    own, names = _chosen(folder, None)
+    kept = [own.kept(name) for name in names]
+    columns = {
+        "fingerprint": [each.name for each in kept],
+        "generator": ["unusable" if each.problem else each.description for each in kept],
+        "images": ["?" if each.images is None else f"{each.images:,}" for each in kept],
+        "clients": [f"{each.clients:,}" for each in kept],
+        "on disk": [decimal(each.bytes) for each in kept],
+        "last used": [f"{datetime.fromtimestamp(each.used):%Y-%m-%d %H:%M}" for each in kept],
+    }
+    output().print(table("Generated images", columns, [printable(each.problem) for each in kept], whole=True))
 
 
 @bank.command()
 def verify(fingerprints: Fingerprints = None, folder: Folder = BANK) -> None:
     """Hash all images, or those of some generators."""
+    kept, names = _chosen(folder, fingerprints)
     with Console().status("hashing images"):
-        results = [Bank(folder).verify(name) for name in _chosen(folder, fingerprints)]
+        results = [kept.verify(name) for name in names]
     for result in results:
         for address in result.damaged[:SHOWN]:
             print(printable(f"{result.name}: {address} is damaged"))
@@ -74,8 +76,8 @@ def prune(
         raise InputError("--all goes with neither fingerprints nor --damaged")
     if not (fingerprints or everything or damaged):
         raise InputError("nothing chosen; give fingerprints as `fedeas bank ls` lists them, --all or --damaged")
-    kept = Bank(folder)
-    for name in _chosen(folder, fingerprints):
+    kept, names = _chosen(folder, fingerprints)
+    for name in names:
         if damaged:
             result = kept.verify(name, clear=True)
             print(f"{name}: {len(result.damaged):,} of {result.checked:,} images were damaged and are removed")
@@ -85,11 +87,14 @@ def prune(
             print(f"{name}: {images} removed, {decimal(removed.bytes)} freed")
 
 
-def _chosen(folder: Path, fingerprints: Sequence[str] | None) -> list[str]:
-    """Names in the bank, each once; all are looked up before anything is changed."""
+def _chosen(folder: Path, fingerprints: Sequence[str] | None) -> tuple[Bank, list[str]]:
+    """The bank and names in it, each once; all are looked up before anything is changed."""
+    from fedeas.generators.bank import Bank
+
+    kept = Bank(folder)
     if fingerprints:
-        return list(dict.fromkeys(Bank(folder).name(each) for each in fingerprints))
-    names = Bank(folder).names()
+        return kept, list(dict.fromkeys(map(kept.name, fingerprints)))
+    names = kept.names()
     if not names:
         raise InputError(f"{folder}: no generated images are kept here")
-    return names
+    return kept, names

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from multiprocessing import get_context
 from pathlib import Path
@@ -18,12 +18,9 @@ from fedeas.cli.progress import announce
 from fedeas.config.run import RunConfig
 from fedeas.config.sections import EngineConfig, PartitionConfig, RoundsConfig, TrainConfig
 from fedeas.core.arrays import cores
-from fedeas.core.foreign_text import listed
 from fedeas.planning.beta import select_beta
 from fedeas.planning.policies import FedEAS
-from fedeas.runs.comparison import Seeds, conclusion, paired_difference
-from fedeas.runs.methods import grouped
-from fedeas.runs.store import Run, RunStore
+from fedeas.runs.store import RunStore
 
 REFERENCE = "fedeas"
 
@@ -57,7 +54,6 @@ def demo(
     finished = [job.result() for job in jobs]
     write_report(finished, out / "report.html", "FedEAS on digits")
     console.print(runs_tables(finished, REFERENCE))
-    console.print(conclude(finished), markup=False, highlight=False)
     print(f"report: {out / 'report.html'}")
 
 
@@ -75,28 +71,3 @@ def demo_configs(seeds: int) -> Iterator[RunConfig]:
     for label, policy in policies.items():
         for seed in range(seeds):
             yield BASE.model_copy(update={"label": label, "policy": policy, "seed": seed})
-
-
-def conclude(runs: Sequence[Run]) -> str:
-    """What the runs show, in sentences that follow from paired differences to FedEAS."""
-    groups = grouped(runs, lambda run: run.config)  # each policy of the demo has its own label, which names it
-    methods = {label: Seeds({run.config.seed: run.summary() for run in group}) for label, group in groups.items()}
-    rounds: dict[str, Mapping[int, float]] = {}
-    for label, seeds in methods.items():
-        reached = {seed: each["rounds_to_threshold"] for seed, each in seeds.summaries.items()}
-        if None not in reached.values():  # a mean over the seeds that reached the threshold would be biased
-            rounds[label] = reached
-
-    def concluded(values: Mapping[str, Mapping[int, float]], *words: str) -> str:
-        reference = values.get(REFERENCE, {})
-        apart = {label: paired_difference(own, reference) for label, own in values.items() if label != REFERENCE}
-        return conclusion(REFERENCE, {label: each for label, each in apart.items() if each is not None}, *words)
-
-    accuracy = concluded({label: seeds.percents() for label, seeds in methods.items()})
-    speed = concluded(rounds, "needs more rounds than", "needs fewer rounds than")
-    late = [label for label in methods if label not in rounds]
-    missed = f" Not every seed of {listed(late)} gets there." if late else ""
-    return (
-        f"Accuracy in {methods[REFERENCE].window}: {accuracy}\n"
-        f"Rounds to an accuracy of {BASE.rounds.threshold:.0%}: {f'{speed}{missed}'.strip()}"
-    )

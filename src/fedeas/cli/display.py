@@ -7,12 +7,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 from rich import box
-from rich.cells import cell_len
-from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+from rich.console import Console, Group, JustifyMethod, RenderableType
 from rich.table import Column, Table
 from rich.text import Text
 
@@ -32,7 +30,6 @@ TIGHT: dict[str, Any] = {
 }  # fmt: skip
 """Fits eighty columns."""
 
-GAP = 2  # columns that a tight table takes beside each of its own
 UNLIMITED = 1000  # columns of a pipe or a file
 ABOUT_COLUMNS = (
     "Largest client: the most samples that one client gets. Of large classes: samples of classes of which the client "
@@ -54,11 +51,6 @@ def foreign_text(text: object, style: str = "") -> Text:
     return Text(printable(text), style)
 
 
-def number_column(head: str) -> Column:
-    """A column of numbers, which are never broken."""
-    return Column(head, justify="right", no_wrap=True)
-
-
 def stacked(head: str) -> str:
     r"""Each word of a column's head on its own line, which makes the column narrow.
 
@@ -68,44 +60,32 @@ def stacked(head: str) -> str:
     return "\n".join(head.replace(",", "").split())
 
 
-@dataclass(frozen=True)
-class FittedTable:
-    """A table by columns. It leaves out columns that do not fit, and names them below.
+def table(
+    title: str,
+    columns: Mapping[str, Sequence[object]],
+    notes: Sequence[str] = (),
+    *,
+    bold: int | None = None,
+    whole: bool = False,
+) -> Table:
+    """A table by columns, with notes below it. Where it is too wide, the widest columns are broken into lines.
 
     Args:
         title: above the table.
-        columns: the cells of each column by its head; columns get room in this order.
-        justify: all columns but the first.
+        columns: the cells of each column by its head; those with numbers end at the right.
         notes: below the table.
         bold: the number of a row.
+        whole: never break the first column.
     """
-
-    title: str
-    columns: Mapping[str, Sequence[object]]
-    justify: Literal["left", "right"] = "left"
-    notes: Sequence[str] = ()
-    bold: int | None = None
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        room, shown, hidden = options.max_width, dict[str, list[str]](), list[str]()
-        for head, values in self.columns.items():
-            cells = [printable(value) for value in values]
-            width = GAP + max(map(cell_len, [*stacked(head).split("\n"), *cells]))
-            if shown and width > room:
-                hidden.append(head)
-            else:
-                shown[head] = cells
-                room -= width
-        more = [f"No room for: {'; '.join(hidden)}. A wider window or a pipe shows them."] if hidden else []
-        caption = "\n".join(filter(None, [*self.notes, *more])) or None
-        table = Table(title=foreign_text(self.title, "table.title"), caption=caption, **TIGHT)
-        for place, head in enumerate(shown):
-            table.add_column(
-                stacked(head), justify=self.justify if place else "left", no_wrap=place > 0, overflow="fold"
-            )
-        for number, row in enumerate(zip(*shown.values(), strict=True)):
-            table.add_row(*map(Text, row), style="bold" if number == self.bold else None)
-        yield table
+    caption = Text("\n".join(map(printable, filter(None, notes))), "table.caption")
+    found = Table(title=foreign_text(title, "table.title"), caption=caption or None, **TIGHT)
+    for place, (head, cells) in enumerate(columns.items()):
+        are_numbers = place and all(str(cell)[:1] in "-−?0123456789" for cell in cells)
+        justify: JustifyMethod = "right" if are_numbers else "left"
+        found.add_column(stacked(head), justify=justify, overflow="fold", no_wrap=whole and not place)
+    for number, row in enumerate(zip(*columns.values(), strict=True)):
+        found.add_row(*map(foreign_text, row), style="bold" if number == bold else None)
+    return found
 
 
 def facts_table(title: str, facts: Mapping[str, str | Text]) -> Table:
@@ -117,7 +97,7 @@ def facts_table(title: str, facts: Mapping[str, str | Text]) -> Table:
     return table
 
 
-def comparison_table(counts: LabelCounts, allocations: Sequence[Allocation], chosen: Allocation) -> RenderableType:
+def comparison_table(counts: LabelCounts, allocations: Sequence[Allocation], chosen: Allocation) -> Table:
     """Policies side by side, with `chosen` in bold."""
     large = scores.negative_gain(counts)
     names = [each.policy.partition("(")[0] for each in allocations]
@@ -140,10 +120,10 @@ def comparison_table(counts: LabelCounts, allocations: Sequence[Allocation], cho
     title = f"{chosen.policy} beside policies that make at most as many images, no generation and full balance"
     notes = [ABOUT_COLUMNS, "; ".join(remarks), policy_left_out(allocations)]
     bold = next((place for place, each in enumerate(allocations) if each is chosen), None)
-    return FittedTable(title, columns, "right", notes, bold)
+    return table(title, columns, notes, bold=bold)
 
 
-def states_table(runs: Sequence[Run]) -> RenderableType:
+def states_table(runs: Sequence[Run]) -> Table:
     """The state of each run: running, stopped or finished, its rounds, and the time left; the most needed first."""
     heads = ("run", "state", "rounds", "time left", "policy", "seed", "generator", "since")
     rows = []
@@ -155,7 +135,7 @@ def states_table(runs: Sequence[Run]) -> RenderableType:
         done = f"{now.rounds:,} of {now.total:,}"
         rows.append((run.path.name, now.state, done, left, config.policy, str(config.seed), run.seen, since))
     columns = zip(heads, zip(*rows, strict=True), strict=True)
-    return FittedTable("Runs", {head: cells for head, cells in columns if any(cells)})
+    return table("Runs", {head: cells for head, cells in columns if any(cells)}, whole=True)
 
 
 def runs_tables(runs: Sequence[Run], reference: str | None = None) -> RenderableType:
@@ -180,7 +160,7 @@ def runs_tables(runs: Sequence[Run], reference: str | None = None) -> Renderable
 def _accuracy_table(seeds: Mapping[str, Seeds], federations: Mapping[str, object], reference: str | None) -> Table:
     windows = {own.window for own in seeds.values()}
     where = str(min(windows)) if len(windows) == 1 else "these rounds"
-    columns: dict[str, Sequence[str]] = {"n": [str(len(own)) for own in seeds.values()]}
+    columns: dict[str, Sequence[str]] = {"run": _names(seeds), "n": [str(len(own)) for own in seeds.values()]}
     if len(windows) > 1:
         columns["rounds"] = [str(own.window).partition(" ")[2] for own in seeds.values()]
     columns[where] = [own.percent("accuracy").text(1) for own in seeds.values()]
@@ -193,7 +173,7 @@ def _accuracy_table(seeds: Mapping[str, Seeds], federations: Mapping[str, object
                 compared[place] = fixed(found.mean, 2), found.range_text(2), found.verdict
         columns |= zip(("minus reference", "95% interval", ""), zip(*compared, strict=True), strict=True)
     caption = f"n seeds, mean ± deviation. Accuracy is the mean of {where}; final is the last round."
-    return _method_table("Accuracy, %", seeds, columns, caption)
+    return table("Accuracy, %", columns, [caption])
 
 
 def _work_table(seeds: Mapping[str, Seeds]) -> Table:
@@ -207,7 +187,7 @@ def _work_table(seeds: Mapping[str, Seeds]) -> Table:
         "gen. s": (["seconds", "generate"], 1, 2),
         "train s": (["seconds", "train"], 1, 1),
     }
-    columns = {}
+    columns: dict[str, Sequence[str]] = {"run": _names(seeds)}
     for head, (keys, scale, decimals) in numbers.items():
         values = [own.average(*keys) for own in seeds.values()]
         columns[head] = ["-" if value is None else fixed(scale * value, decimals) for value in values]
@@ -215,14 +195,8 @@ def _work_table(seeds: Mapping[str, Seeds]) -> Table:
         "Means over seeds. Synthetic: images planned; removed: label imbalance, %; peak: best round; images seen: "
         "by the steps, each as often as it was seen."
     )
-    return _method_table("Work, and other measures", seeds, columns, caption)
+    return table("Work, and other measures", columns, [caption])
 
 
-def _method_table(title: str, seeds: Mapping[str, Seeds], columns: Mapping[str, Sequence[str]], caption: str) -> Table:
-    """A table of numbers, with a row for each method; a column without a head holds words."""
-    heads = [number_column(stacked(head)) if head else Column() for head in columns]
-    table = Table(Column("run", overflow="fold", min_width=12), *heads, title=title, caption=caption, **TIGHT)
-    names = [foreign_text(f"{name} ({own.seen})" if own.seen else name) for name, own in seeds.items()]
-    for row in zip(names, *columns.values(), strict=True):
-        table.add_row(*row)
-    return table
+def _names(seeds: Mapping[str, Seeds]) -> list[str]:
+    return [f"{name} ({own.seen})" if own.seen else name for name, own in seeds.items()]

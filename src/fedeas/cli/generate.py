@@ -4,23 +4,18 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 from rich.console import Console
 
 from fedeas.cli.options import DataRoot, Device
-from fedeas.cli.progress import announce, steps_shown
-from fedeas.core.deadline import duration
+from fedeas.cli.progress import steps_shown
 from fedeas.core.errors import InputError
 from fedeas.core.foreign_text import printable
 from fedeas.data.names import NAMES
 from fedeas.planning.tables import read_allocation
 
-if TYPE_CHECKING:
-    pass
-
-SECONDS_PER_LINE = 10.0  # without a terminal
 FORMATS = "folder (client/class/*.png), parquet or npz (a file for each client)"
 
 
@@ -55,20 +50,9 @@ def generate(
             raise InputError(f"--shape {shape}: give channels,height,width, such as 3,32,32") from None
         size = channels, height, width
     source = source_for(chosen, generator, dataset, data_root, size, device)
-    start, first, announced = time.perf_counter(), -1, False
-    with steps_shown(Console(stderr=True), SECONDS_PER_LINE) as tell:
-
-        def show(images: int, of: int) -> None:
-            nonlocal first, announced
-            first = images if first < 0 else first
-            rate = (images - first) / max(time.perf_counter() - start, 1e-9)
-            left = (of - images) / max(rate, 1e-9)
-            if rate and not announced:
-                announced = True
-                announce(left, f"for the {of - images:,} images that are left")
-            tell(images, of, f"images, {rate:,.1f} a second, about {duration(left)} left")
-
-        done = write_images(source, out, ImageFormat(form), client, bank, show)
+    start = time.perf_counter()
+    with steps_shown("images", Console(stderr=True)) as tell:
+        done = write_images(source, out, ImageFormat(form), client, bank, tell)
     seconds = time.perf_counter() - start
     rate = f", {done.made / seconds:,.0f} images a second" if done.made else ""
     print(printable(f"{done.images:,} images in {out}, {done.made:,} of them made now in {seconds:.1f} s{rate}"))

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -28,7 +27,6 @@ from fedeas.core.weight_files import GENERATOR, folder_for_new, generator_weight
 
 if TYPE_CHECKING:
     from fedeas.config.run import RunConfig
-    from fedeas.generators.quality.classifier import Classifier
     from fedeas.generators.quality.membership import Candidates
     from fedeas.generators.quality.metrics import Report
 
@@ -38,8 +36,6 @@ generator = typer.Typer(
 )
 
 Dataset = Annotated[str, typer.Argument(help="digits, cifar10, cifar100, fashion-mnist, hub:, folder:, npz:.")]
-PLAIN_SECONDS = 15.0  # between lines of progress without a terminal
-LOOKS_TO_PACE = 4  # looks at a training on a GPU until its pace is steady: seconds
 SHORT_FOR_COLOURS = "little time for colour images: compare the result with generator=gaussian (fedeas generator check)"
 QUICK_PRESETS = ("digits", "quick")
 CHECKED = {
@@ -96,8 +92,7 @@ def train(
     from fedeas.generators.diffusion.weights import Weights
     from fedeas.generators.quality.grid import sample_grid
 
-    data = load_dataset(dataset, data_root)
-    where = chosen_device(device)
+    data, where = load_dataset(dataset, data_root), chosen_device(device)
     preset = preset or presets.suited_preset(data.shape, where)
     begin = None if start is None else Weights.load(start)
     if strict and begin is not None:
@@ -117,12 +112,13 @@ def train(
 
     def draw(weights: Weights) -> None:
         if grid_minutes and (is_due() or not grid.exists()):
-            made = DiffusionGenerator(weights, device=str(trainer.device), batch_size=100)
-            sample_grid(made, weights.class_names, grid)
+            sample_grid(DiffusionGenerator(weights, device=trainer.device, batch_size=100), weights.class_names, grid)
 
-    with updates_shown(announced=on_cpu) as show:
-        limit = minutes or float("inf")
-        weights = training.train(trainer, folder, minutes=limit, provenance=seen, on_look=show, on_save=draw)
+    with steps_shown("updates", Console(), transient=False, announced=on_cpu) as tell:
+        weights = training.train(
+            trainer, folder, minutes=minutes or float("inf"), provenance=seen, on_save=draw,
+            on_look=lambda now: tell(now.update, now.updates, f", loss {now.loss:.4f}"),
+        )  # fmt: skip
     print(f"{folder / GENERATOR}: {weights.provenance['images']:,} images seen")
 
 
@@ -157,24 +153,6 @@ def _say_how_long(seconds: float, updates: int, limit: float, preset: str) -> No
         quicker = "" if preset in QUICK_PRESETS else "--preset quick, "
         advice = f"too long for a CPU: use {quicker}a GPU, or generator=gaussian, which needs no training"
         print(advice, file=sys.stderr, flush=True)
-
-
-@contextmanager
-def updates_shown(announced: bool) -> Iterator[Callable[[Any], None]]:
-    """Show the progress of a training. Once its pace is known, say how long it will take if that is not `announced`."""
-    looks = 0
-    with steps_shown(Console(), PLAIN_SECONDS, transient=False) as tell:
-
-        def show(now: Any) -> None:
-            nonlocal looks
-            looks += 1
-            if looks == LOOKS_TO_PACE and not announced:
-                left = (now.updates - now.update) * now.images / now.update / now.images_per_second
-                announce(left, f"for the {now.updates - now.update:,} updates that are left")
-            pace = f"{now.images_per_second:,.0f} images/s  {now.seconds / 60:.1f} min"
-            tell(now.update, now.updates, f"updates  loss {now.loss:.4f}  {pace}")
-
-        yield show
 
 
 @generator.command()
@@ -214,7 +192,7 @@ def check(
     from fedeas.data.sources import load_dataset
     from fedeas.generators.diffusion.weights import Weights
     from fedeas.generators.kinds import GeneratorContext, parse_generator
-    from fedeas.generators.quality.classifier import Classifier
+    from fedeas.generators.quality.classifier import Classifier, suited_judge
     from fedeas.generators.quality.grid import sample_grid
     from fedeas.generators.quality.membership import attack
     from fedeas.generators.quality.metrics import Yardstick, measure_generator
@@ -227,10 +205,17 @@ def check(
     known = classifier if classifier is not None and classifier.exists() else None
     unseen = Weights.load(reference) if reference else None
     attacks = [attack(each, candidates, data.name, unseen) for each in made]
-    judge = Classifier.load(known, str(place)) if known else _trained_judge(data, str(place))
-    if classifier is not None and not known:
-        make_folder(classifier.parent)
-        judge.save(classifier)
+    if known:
+        judge = Classifier.load(known, str(place))
+    else:  # it knows its accuracy on the test part
+        seen = Seen.under("clean", data.name, data_digest(data.images, data.labels))
+        judge = Classifier.train(
+            data.images, data.labels, data.num_classes, device=str(place), class_names=data.classes, seen=seen,
+            architecture=suited_judge(data.shape, str(place)),
+        ).measured(data.test_images, data.test_labels)  # fmt: skip
+        if classifier is not None:
+            make_folder(classifier.parent)
+            judge.save(classifier)
     yardstick = Yardstick.of(judge, data.images, data.test_images, data.test_labels)
     reports = [
         replace(measure_generator(each, yardstick, per_class), membership=attacked)
@@ -245,18 +230,6 @@ def check(
         write_record(out / "report.json", {**found[0], **about})
         sample_grid(made[0], data.classes, out / "grid.png")
         print(f"{out / 'report.json'}, {out / 'grid.png'}")
-
-
-def _trained_judge(data: Any, device: str) -> Classifier:
-    """A classifier of the training part, which knows its accuracy on the test part."""
-    from fedeas.generators.quality.classifier import Classifier, suited_judge
-
-    seen = Seen.under("clean", data.name, data_digest(data.images, data.labels))
-    judge = Classifier.train(
-        data.images, data.labels, data.num_classes, device=device, class_names=data.classes, seen=seen,
-        architecture=suited_judge(data.shape, device),
-    )  # fmt: skip
-    return judge.measured(data.test_images, data.test_labels)
 
 
 def _candidates(data: Any, members: int, clients: Path | None, data_root: Path | None) -> Candidates:

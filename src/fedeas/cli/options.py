@@ -22,7 +22,6 @@ Config = Annotated[
     typer.Argument(help="TOML file, or a name such as digits; without one, the defaults.", show_default=False),
 ]
 Overrides = Annotated[list[str] | None, typer.Argument(help="key=value, such as train.lr=0.05.")]
-Plot = Annotated[Path | None, typer.Option(help="Draw it: .png or .svg.")]
 Minutes = Annotated[float | None, typer.Option(min=0.1, help="Pause then; the same command resumes.")]
 RUNS = Path("runs")
 

@@ -16,8 +16,8 @@ from rich.text import Text
 from fedeas.calls import running
 from fedeas.calls.client_counts import NEEDS_IMAGES, CountSource, own_clients, run_config
 from fedeas.cli.display import comparison_table, facts_table, foreign_text, output
-from fedeas.cli.options import DataRoot, Plot, print_json
-from fedeas.cli.progress import announce, next_step
+from fedeas.cli.options import DataRoot, print_json
+from fedeas.cli.progress import announce, steps_shown
 from fedeas.config.reading import checked_config
 from fedeas.core.errors import InputError, RunError
 from fedeas.core.files import write_bytes
@@ -57,8 +57,6 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print as JSON; remarks go 
 # Seconds for each count of a table, roughly, on two cores.
 SEARCH_SECONDS, COMPARISON_SECONDS = 7e-7, 1e-5
 
-DRAWS_PER_LINE = 1000  # draws between lines of progress without a terminal
-
 
 def plan(
     counts: Annotated[
@@ -85,14 +83,19 @@ def plan(
     count_column: CountColumn = None,
     compare: Annotated[bool, typer.Option("--compare", help="Show other policies with as many images.")] = False,
     out: Annotated[Path | None, typer.Option(help="Write the plan (.csv, .parquet) or a run's config (.toml).")] = None,
-    plot: Plot = None,
+    plot: Annotated[Path | None, typer.Option(help="Draw it: .png or .svg.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Plan how many images each client makes of each class."""
     limits = Limits(beta, total, minutes, images_per_second, auto, max_share, min_removed)
     if (counts is None) != example:
         raise InputError("give a file of label counts, or --example for the embedded one")
-    _check_outputs(counts, out, plot)
+    for path in (out, plot):
+        check_not_input(path, counts)
+    if plot:
+        from fedeas.views.figures import checked_ending
+
+        checked_ending(plot)
     policy_before = choose_policy(policy, limits)  # refuses what cannot be planned before a large input is read
     columns = ColumnNames(client_column, label_column, count_column)
     own = CountSource("the example", find_example().counts) if counts is None else own_clients(counts)
@@ -116,12 +119,6 @@ def plan(
         raise RunError(
             f"{what}; use a Parquet or NPY file, a policy of the package, and none of --compare, --plot and --auto"
         ) from None
-    if as_json or makes_config:
-        return
-    if out is None:
-        next_step("add --out plan.csv to keep the plan, and make its images with `fedeas generate plan.csv`")
-    else:
-        next_step(f"make the images with `fedeas generate {out} --generator NAME --out images`")
 
 
 def partition(
@@ -138,11 +135,10 @@ def partition(
     seed: Annotated[int, typer.Option(help="Random seed, as partition.seed of a run.")] = PAPER_SEED,
     data_root: DataRoot = None,
     out: Annotated[Path | None, typer.Option(help="Write counts (.csv, .parquet) or who holds what (.npz).")] = None,
-    plot: Plot = None,
     as_json: AsJson = False,
 ) -> None:
     """Split a dataset over clients, as a run with these settings does."""
-    _check_outputs(file, out, plot)
+    check_not_input(out, file)
     if out is not None and out.suffix not in (".csv", ".parquet", ".npz"):
         raise InputError(f"{out}: use .csv or .parquet for counts, .npz for who holds which sample")
     section: dict[str, object] = {"scheme": scheme, "clients": clients, "alpha": alpha, "per_client": per_client}
@@ -151,16 +147,8 @@ def partition(
     about = {"dataset": dataset, "protocol": protocol, "root": None if data_root is None else str(data_root)}
     config = checked_config({"data": about, "partition": section})
     as_indices = out is not None and out.suffix == ".npz"
-    console = Console(stderr=True)
-    with console.status("drawing") as status:  # some settings take thousands of draws
-
-        def count(draw: int) -> None:
-            words = f"drawing, {draw:,} of {schemes.MAX_DRAWS:,} at most"
-            status.update(words)
-            if draw % DRAWS_PER_LINE == 0 and not console.is_terminal:
-                console.print(words)
-
-        split = running.partition(config, images=as_indices, on_draw=count)
+    with steps_shown("draws", Console(stderr=True)) as tell:  # some settings take thousands of draws
+        split = running.partition(config, images=as_indices, on_draw=lambda draw: tell(draw, schemes.MAX_DRAWS))
     if out is not None and as_indices:
         split.partition.save(out)
     elif out is not None:
@@ -187,13 +175,6 @@ def partition(
         output().print(facts_table(f"{dataset} over {counts.num_clients:,} clients", facts))
     for note in split.notes:
         _remark(note, as_json)
-    if plot:
-        from fedeas.views import figures as plots
-
-        plots.save(plots.partition_figure(split.counts), plot)
-    if not as_json:
-        keep = "" if out is not None else "add --out counts.csv to keep the counts, and "
-        next_step(f"{keep}plan with `fedeas plan {out or 'counts.csv'} --auto`")
 
 
 def _plan_in_memory(
@@ -225,8 +206,7 @@ def _plan_in_memory(
     if plot:
         from fedeas.views import figures
 
-        figure = figures.comparison_figure(table, compared) if compared else figures.plan_figure(table, allocation)
-        figures.save(figure, plot)
+        figures.save(figures.plan_figure(table, allocation), plot)
         _remark(f"plot: {plot}", as_json)
 
 
@@ -278,13 +258,3 @@ def _show_plan(
 def _remark(text: str, as_json: bool) -> None:
     """Print a line; beside JSON it goes to the error output."""
     print(printable(text), file=sys.stderr if as_json else sys.stdout)
-
-
-def _check_outputs(source: str | Path | None, out: Path | None, plot: Path | None) -> None:
-    """Refuse to write over the input, and an unknown picture format, before anything is written."""
-    for path in (out, plot):
-        check_not_input(path, source)
-    if plot:
-        from fedeas.views import figures as plots
-
-        plots.checked_ending(plot)

@@ -2,23 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import socket
-from collections.abc import Sequence
-from contextlib import suppress
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from fedeas.cli.options import RUNS, Folder
 from fedeas.core.errors import extra_for
-from fedeas.views.web import FOLDER_VARIABLE, MAX_MEGABYTES
-
-LOOPBACK = ("localhost", "127.0.0.1", "::1")
-EVERYWHERE = ("", "0.0.0.0", "::")
-
-PAGE = Path(__file__).parent.parent / "views" / "web" / "planner.py"
 
 
 def planner(
@@ -33,45 +22,7 @@ def planner(
     folder: Folder = RUNS,
 ) -> None:
     """Plan in the browser: upload counts, move beta, compare policies."""
+    from fedeas.views.web.serving import serve
+
     with extra_for("the planner"):
-        from streamlit.web.cli import main as streamlit
-
-    os.environ[FOLDER_VARIABLE] = str(folder)
-    streamlit(["run", str(PAGE), *streamlit_options(host, port, names or ())], standalone_mode=False)
-
-
-def streamlit_options(host: str, port: int, names: Sequence[str] = ()) -> list[str]:
-    """Options of a server that opens no browser, sends no statistics, and answers to known names only."""
-    settings = {
-        "server.address": host,
-        "server.port": port,
-        "server.headless": "true",
-        "server.fileWatcherType": "none",
-        "server.maxUploadSize": MAX_MEGABYTES,
-        "browser.gatherUsageStats": "false",
-        "runner.postScriptGC": "false",  # a full collection after every change would take longer than the change
-        "client.toolbarMode": "minimal",
-        "client.showErrorDetails": "none",
-        "theme.light.primaryColor": "#0072b2",
-        "theme.dark.primaryColor": "#56b4e9",
-    }
-    hosts = [f"--server.allowedHosts={name}" for name in hosts_of(host, names)]
-    return [f"--{name}={value}" for name, value in settings.items()] + hosts
-
-
-def hosts_of(address: str, names: Sequence[str] = ()) -> list[str]:
-    """The names under which the page may be opened.
-
-    A web page elsewhere can point a name of its own at this address (DNS rebinding). Its requests carry that name, and
-    are refused by it.
-
-    >>> hosts_of("127.0.0.1", ["plans.example.org"])
-    ['localhost', '127.0.0.1', '::1', 'plans.example.org']
-    """
-    own = [address]
-    if address in EVERYWHERE:  # names and addresses of this machine, as far as it knows them
-        name = socket.gethostname()
-        own = [name, socket.getfqdn()]
-        with suppress(OSError):
-            own += sorted({str(found[4][0]) for found in socket.getaddrinfo(name, None)})
-    return list(dict.fromkeys([*LOOPBACK, *own, *names]))
+        serve(folder, host, port, names or ())

@@ -6,7 +6,8 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from math import ceil
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -20,9 +21,10 @@ if TYPE_CHECKING:
     from fedeas.federation.run import Forecast
 
 LONG = 60.0  # seconds from which on a command says beforehand how long it will take
-SECONDS_PER_LINE = 60.0  # within a round, without a terminal
-Tell = Callable[[int, int, str], None]
-"""Told how much is done of how much, and a text."""
+SECONDS_PER_LINE, SECONDS_PER_STEP = 60.0, 10.0  # within a round, and of other steps, without a terminal
+CALLS_TO_PACE = 4  # until the pace of steps is steady
+Tell = Callable[..., None]
+"""Told how much is done of how much, and perhaps a text."""
 
 
 def announce(seconds: float, what: str, about: str = "about") -> None:
@@ -38,13 +40,6 @@ def say_how_long(ahead: Forecast) -> None:
     announce(ahead.seconds, f"of training for {ahead.rounds:,} rounds on this machine{images}", about)
 
 
-def next_step(text: str) -> None:
-    """Suggest what to do next, in one line and only on a terminal."""
-    console = Console()
-    if console.is_terminal:
-        console.print(f"next: {printable(text)}", markup=False, highlight=False, style="dim", soft_wrap=True)
-
-
 def live_bar(console: Console, transient: bool = True, disable: bool = False) -> Progress:
     """A live line with a text, a bar, how much is done, and the time left."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
@@ -52,20 +47,30 @@ def live_bar(console: Console, transient: bool = True, disable: bool = False) ->
 
 
 @contextmanager
-def steps_shown(console: Console, seconds: float, transient: bool = True) -> Iterator[Tell]:
-    """Show how much is done of how much, with a text: a live line in a terminal, else a line every few `seconds`."""
-    if not console.is_terminal:
-        is_due = every(seconds)
+def steps_shown(noun: str, console: Console, transient: bool = True, announced: bool = False) -> Iterator[Tell]:
+    """Show how much is done of how much, and the time left: a live line in a terminal, else a line every few seconds.
 
-        def say(done: int, of: int, text: str) -> None:
-            if is_due():
+    Once the pace is known, say how long it will take, if that is not `announced` yet.
+    """
+    is_due, calls, first, start = every(SECONDS_PER_STEP), 0, 0, 0.0
+    with live_bar(console, transient, disable=not console.is_terminal) as bar:
+        task = bar.add_task("")
+
+        def tell(done: int, of: int, more: str = "") -> None:
+            nonlocal calls, first, start
+            if not calls:
+                first, start = done, time.perf_counter()
+            calls += 1
+            rate = (done - first) / max(time.perf_counter() - start, 1e-9)
+            left = (of - done) / rate if rate else 0.0
+            if calls == CALLS_TO_PACE and not announced:
+                announce(left, f"for the {of - done:,} {noun} that are left")
+            text = f"{noun}{more}" + (f", {rate:,.1f} a second, about {duration(left)} left" if rate else "")
+            bar.update(task, completed=done, total=of, description=text)
+            if not console.is_terminal and is_due():
                 print(f"{done:,} of {of:,} {text}", file=console.file, flush=True)
 
-        yield say
-        return
-    with live_bar(console, transient) as bar:
-        task = bar.add_task("")
-        yield lambda done, of, text: bar.update(task, completed=done, total=of, description=text)
+        yield tell
 
 
 def every(seconds: float) -> Callable[[], bool]:
@@ -82,95 +87,56 @@ def every(seconds: float) -> Callable[[], bool]:
 
 
 @contextmanager
-def progress(config: RunConfig, quiet: bool = False) -> Iterator[Any]:
-    """Show each round, and clients within long ones: a live line in a terminal, plain lines elsewhere."""
-    console = Console()
+def progress(config: RunConfig, quiet: bool = False) -> Iterator[Rounds]:
+    """Show each round, and clients within long ones."""
+    console, about = Console(), (config.label, config.seed, config.rounds.total)
     if not (quiet or console.is_terminal):
-        yield PlainLines(config.label, config.seed, config.rounds.total)
+        yield Rounds(*about)
         return
     with live_bar(console, disable=quiet) as bar:
-        yield RoundBar(bar, f"{config.label}, seed {config.seed}", config.rounds.total)
+        yield Rounds(*about, bar)
 
 
-def _new_images(record: Record) -> int:
-    """How many images were made in a round; one image of a pool serves many clients."""
-    return int(record.get("images", {"made": record.get("generated", 0)})["made"])
-
-
-def _generator_loss(record: Record) -> str:
-    """The loss of a round in which clients train their generator."""
-    return f"loss {record.get('train_loss', float('nan')):.4f}"
-
-
-class RoundBar:
-    """A live line: clients of the current round, new images so far, accuracy, a bar of rounds, and the time left."""
-
-    def __init__(self, bar: Progress, name: str, total: int) -> None:
-        self.bar, self.name, self.total = bar, name, total
-        self.task = bar.add_task(name, total=total)
-        self.before = self.round = self.images = 0
-        self.accuracy = ""
-
-    def __call__(self, record: Record) -> None:
-        """A round has ended."""
-        self.round = record["round"]
-        self.images += _new_images(record)
-        if "accuracy" in record:
-            self.accuracy = f"  accuracy {record['accuracy']:.1%}"
-        self._show(f"{len(record['clients'])} clients")
-
-    def on_client(self, done: int, of: int) -> None:
-        """A client of the current round is done."""
-        self._show(f"{done} of {of} clients", done / of)
-
-    def on_stage(self, record: Record, of: int) -> None:
-        """A round in which clients train their generator has ended; there are `of` before the first of the run."""
-        self.before = of
-        text = f"{self.name}  generator, {_generator_loss(record)}"
-        self.bar.update(self.task, completed=record["round"], total=of + self.total, description=text)
-
-    def _show(self, clients: str, share: float = 0.0) -> None:
-        synthetic = f"  {self.images:,} new images" if self.images else ""
-        text = f"{self.name}  {clients}{synthetic}{self.accuracy}"
-        self.bar.update(self.task, completed=self.before + self.round + share, description=text)
-
-
-class PlainLines:
-    """Print a line for each round, for log files: accuracy, loss, new images, seconds, and the time left.
+class Rounds:
+    """Show rounds in a live line of a terminal, elsewhere in a line for each: accuracy, loss, new images and seconds.
 
     The time left is that of the remaining rounds at the mean pace so far, without the time for images. Within a round
     that takes minutes, there is a line every minute.
     """
 
-    def __init__(self, label: str, seed: int, total: int) -> None:
-        self.name, self.total = f"{label} seed {seed}", total
+    def __init__(self, label: str, seed: int, total: int, bar: Progress | None = None) -> None:
+        self.name, self.total, self.bar = f"{label} seed {seed}", total, bar
         self.records: list[Record] = []
-        self.last = time.monotonic()
+        self.is_due = every(SECONDS_PER_LINE)
+        if bar is not None:
+            self.task = bar.add_task(self.name, total=total)
 
     def __call__(self, record: Record) -> None:
-        """Print the line of a round."""
+        """A round has ended."""
         self.records.append(record)
         spent, left = sum(record["seconds"].values()), seconds_left(self.records, self.total) or 0.0
+        # One image of a pool serves many clients.
+        made = record.get("images", {"made": record.get("generated", 0)})["made"]
         tested = f"accuracy {record['accuracy']:.2%}, " if "accuracy" in record else ""
-        images = f"{made:,} new images, " if (made := _new_images(record)) else ""
         loss = f"loss {record['train_loss']:.4f}, " if "train_loss" in record else ""
-        self._print(f"{tested}{loss}{images}{spent:.1f} s, {duration(left)} left", record["round"], self.total)
+        images = f"{made:,} new images, " if made else ""
+        self._show(f"{tested}{loss}{images}{spent:.1f} s, {duration(left)} left", record["round"], self.total)
 
     def on_client(self, done: int, of: int) -> None:
-        """Print a line if the last one is a minute ago."""
-        if done < of and self._is_due():
-            # A resumed run does not know its round before the first one ends.
-            self._print(f"{done} of {of} clients", self.records[-1]["round"] + 1 if self.records else 0, self.total)
+        """A client of the current round is done."""
+        if self.bar or (done < of and self.is_due()):
+            before = self.records[-1]["round"] if self.records else 0
+            self._show(f"{done} of {of} clients", before + done / of, self.total)
 
     def on_stage(self, record: Record, of: int) -> None:
-        """Print a line for a round in which clients train their generator, if the last one is a minute ago."""
-        if record["round"] in (1, of) or self._is_due():
-            self._print(_generator_loss(record), record["round"], of, ", generator")
+        """A round in which clients train their generator has ended."""
+        if self.bar or record["round"] in (1, of) or self.is_due():
+            self._show(f"loss {record.get('train_loss', float('nan')):.4f}", record["round"], of, ", generator")
 
-    def _is_due(self) -> bool:
-        return time.monotonic() - self.last >= SECONDS_PER_LINE
-
-    def _print(self, text: str, round: int, of: int, stage: str = "") -> None:
-        self.last = time.monotonic()
-        where = f", round {round:,} of {of:,}" if round else ""
+    def _show(self, text: str, done: float, of: int, stage: str = "") -> None:
+        if self.bar:
+            self.bar.update(self.task, completed=done, total=of, description=printable(f"{self.name}{stage}: {text}"))
+            return
+        # A resumed run does not know its round before the first one ends.
+        where = f", round {ceil(done):,} of {of:,}" if self.records or stage else ""
         print(f"{printable(self.name)}{stage}{where}: {text}", flush=True)

@@ -169,8 +169,8 @@ def report(
     reference: Reference = None,
 ) -> None:
     """Write one HTML page about some runs."""
+    from fedeas.views.methods import read_snapshot
     from fedeas.views.report import report as write_report
-    from fedeas.views.report.methods import read_snapshot
 
     if out.suffix.lower() not in (".html", ".htm"):
         raise InputError(f"{out}: a report is an HTML page; use a name that ends in .html")

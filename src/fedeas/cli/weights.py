@@ -7,9 +7,8 @@ from typing import Annotated
 
 import typer
 from rich.filesize import decimal
-from rich.table import Column, Table
 
-from fedeas.cli.display import TIGHT, foreign_text, output
+from fedeas.cli.display import output, table
 from fedeas.core.weight_files import MADE_BY, all_files, search_folders
 
 weights = typer.Typer(
@@ -20,14 +19,14 @@ weights = typer.Typer(
 @weights.command()
 def ls() -> None:
     """List all weights that can be given by name, and the folders that are searched."""
-    size = Column("size", justify="right", overflow="fold")
-    table = Table(
-        Column("name", overflow="fold"), "for", size, Column("file", overflow="fold"), title="Weights", **TIGHT
-    )
-    for name, file in all_files().items():
-        use = "model.weights" if name.endswith(tuple(MADE_BY)) else "generators"
-        table.add_row(foreign_text(name), use, decimal(file.stat().st_size), foreign_text(file))
-    output().print(table)
+    files = all_files()
+    columns = {
+        "name": list(files),
+        "for": ["model.weights" if name.endswith(tuple(MADE_BY)) else "generators" for name in files],
+        "size": [decimal(file.stat().st_size) for file in files.values()],
+        "file": list(map(str, files.values())),
+    }
+    output().print(table("Weights", columns))
     print("searched, in this order:")
     for folder in search_folders():
         print(f"  {folder}")

@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-import re
 import textwrap
-import warnings
-from collections.abc import Callable, Iterable, Sequence
-from functools import partial, wraps
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, ParamSpec
+from typing import Any, NamedTuple
+from warnings import catch_warnings, simplefilter
 
 import numpy as np
-from matplotlib import style
+from matplotlib import colormaps, style
 from matplotlib.colors import LogNorm
 from matplotlib.figure import Figure
 from matplotlib.font_manager import fontManager
 from matplotlib.text import Text
 from matplotlib.ticker import EngFormatter
 
-from fedeas.core.arrays import IntArray
+from fedeas.core.arrays import FloatArray, IntArray
 from fedeas.core.errors import InputError
 from fedeas.core.files import PathLike, written_whole
-from fedeas.core.foreign_text import first_of, printable
+from fedeas.core.foreign_text import printable
 from fedeas.core.log import log
 from fedeas.planning import scores
 from fedeas.planning.counts import Allocation, LabelCounts
@@ -80,8 +78,6 @@ FALLBACKS = (
     "Noto Emoji", "Segoe UI Emoji", "Segoe UI Symbol", "Symbola",
 )  # fmt: skip
 
-P = ParamSpec("P")
-
 
 class Look(NamedTuple):
     """How a method is drawn."""
@@ -99,6 +95,7 @@ class Screen(NamedTuple):
 
 
 LIGHT, DARK = Screen(INK, "#e8ebef", "#ffffff"), Screen("#edebe8", "#302e2b", "#171614")
+PAGE = Screen("var(--ink)", "var(--line)", "var(--paper)")  # of the report, whose style sheet has the colours
 
 
 def looks_of(policies: Sequence[str]) -> list[Look]:
@@ -114,15 +111,9 @@ def looks_of(policies: Sequence[str]) -> list[Look]:
     return chosen
 
 
-def styled(draw: Callable[P, Figure]) -> Callable[P, Figure]:
-    """Decorate a drawing function: it uses our style and does not change the caller's settings."""
-
-    @wraps(draw)
-    def in_style(*args: P.args, **kwargs: P.kwargs) -> Figure:
-        with style.context(["default", STYLE]):
-            return draw(*args, **kwargs)
-
-    return in_style
+def shades(number: int) -> FloatArray:
+    """So many colours from dark to bright, as shares of red, green and blue."""
+    return np.asarray(colormaps["viridis"](np.linspace(0, 1, number)))[:, :3]
 
 
 def checked_ending(path: PathLike) -> str:
@@ -136,107 +127,57 @@ def checked_ending(path: PathLike) -> str:
 def save(figure: Figure, path: PathLike) -> None:
     """Write the figure as PNG or SVG, by the file's ending; the same figure gives the same bytes."""
     is_svg = checked_ending(path) == ".svg"
+    installed = {font.name for font in fontManager.ttflist}
+    # An SVG holds text, which is drawn with the fonts of whoever looks at it.
+    fonts = ["sans-serif", *(name for name in FALLBACKS if name in installed and not is_svg)]
+    for text in figure.findobj(Text):
+        text.set_fontfamily(fonts)
     # Ticks are created only now, so the style is needed again.
-    with style.context(["default", STYLE]), written_whole(path) as part:
-        draw = partial(figure.savefig, part, dpi=DPI, metadata={"Date": None} if is_svg else None)
-        missed = characters_missed(draw)
-        installed = {font.name for font in fontManager.ttflist} if missed else set()
-        if others := [name for name in FALLBACKS if name in installed]:
-            for text in figure.findobj(Text):
-                text.set_fontfamily([*text.get_fontfamily(), *others])
-            missed = characters_missed(draw)
-    if missed and not is_svg:  # an SVG holds text, which is drawn with the fonts of whoever looks at it
-        shown = printable(first_of(missed))
-        log.warning("%s: shows boxes for %s, which no font here has; use .svg, or install a font", path, shown)
+    own = {**STYLE, "font.family": fonts}
+    with style.context(["default", own]), written_whole(path) as part, catch_warnings(record=True) as caught:
+        simplefilter("always")
+        figure.savefig(part, dpi=DPI, metadata={"Date": None} if is_svg else None)
+    for message in () if is_svg else dict.fromkeys(str(each.message) for each in caught):
+        remedy = "; use .svg, or install a font" if message.startswith("Glyph") else ""
+        log.warning("%s: %s%s", path, message, remedy)
 
 
-def characters_missed(draw: Callable[[], object]) -> str:
-    """Draw, and return the characters that no font had, each once; matplotlib would print a warning for each."""
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        draw()
-    missed = dict[str, None]()
-    for each in caught:
-        if glyph := re.match(r"Glyph (\d+) ", str(each.message)):
-            missed[chr(int(glyph[1]))] = None
-        else:
-            warnings.warn_explicit(each.message, each.category, each.filename, each.lineno)
-    return "".join(missed)
-
-
-@styled
+@style.context(["default", STYLE])
 def plan_figure(counts: LabelCounts, allocation: Allocation) -> Figure:
-    """Real and synthetic samples as heat maps of clients x classes, beside each client's demand and its plan."""
-    demand = FullBalance().allocate(counts)
-    rows = most(allocation.per_client)
+    """Real and synthetic samples as heat maps of clients x classes, beside each client's demand and its plan.
+
+    Both maps have one colour scale, on which zeros are white. Few counts are written into their cells.
+    """
+    demand, rows = FullBalance().allocate(counts), most(allocation.per_client)
     share = scores.imbalance_removed(counts, allocation)
     does = f"{allocation.policy or 'plan'}: {allocation.total:,} synthetic samples remove {share:.1%} of the imbalance"
     title = f"{textwrap.fill(does, 90)}\n(Full-Balance generates {demand.total:,})"
-    figure = _new_figure(10, rows, title + _selection(rows, counts, "synthetic"))
+    if rows.size < counts.num_clients:
+        title += f"\nshown: the {rows.size:,} of {counts.num_clients:,} clients with most synthetic samples"
+    figure = Figure(figsize=(10, float(np.clip(2.6 + 0.2 * rows.size, 4.2, 8.5))), layout="constrained")
+    figure.suptitle(title)
     *maps, bars = figure.subplots(1, 3, sharey=True, width_ratios=(1, 1, 0.9))
-    _heat_maps(figure, [maps], counts, rows, [("Real samples", counts.n), ("Synthetic samples", allocation.n)])
-    wanted, planned, places = demand.per_client[rows], allocation.per_client[rows], np.arange(rows.size)
-    line, wide, narrow = (0.0, 1.0, 1.0) if rows.size > 60 else (0.8, 0.84, 0.5)
-    hatched = {"color": "white", "edgecolor": GREY, "linewidth": line, "hatch": "/////"}
-    bars.barh(places, wanted, wide, label="Full-Balance demand", **hatched)
-    bars.barh(places, planned, narrow, color=BLUE, label="this plan")
-    shown = np.concatenate([wanted, planned])
-    least, foot = int(shown[shown > 0].min(initial=shown.max())), 0.0
-    if shown.max() > 10 * least:
-        bars.set_xscale("log")
-        # A logarithmic axis has no zero: start low enough that the shortest bar is visible.
-        foot = 0.5 * 10 ** np.floor(np.log10(least))
-    _number_counts(bars, foot, int(shown.max()))
-    bars.set_xlabel("synthetic samples of the client")
-    bars.legend(loc="lower left", bbox_to_anchor=(-0.02, 0.99), borderaxespad=0.2)
-    return figure
-
-
-@styled
-def partition_figure(counts: LabelCounts) -> Figure:
-    """Real samples as a heat map of clients x classes, beside the clients' sizes."""
-    rows = most(counts.sizes)
-    clients = "1 client" if counts.num_clients == 1 else f"{counts.num_clients:,} clients"
-    held = f"{counts.total:,} samples of {counts.num_classes:,} classes at {clients}"
-    title = f"{held}, imbalance {scores.imbalance(counts):.3f}"
-    figure = _new_figure(8, rows, title + _selection(rows, counts, "real"))
-    heat, bars = figure.subplots(1, 2, sharey=True, width_ratios=(1.3, 1))
-    _heat_maps(figure, [[heat]], counts, rows, [("Samples of each class", counts.n)])
-    bars.barh(np.arange(rows.size), counts.sizes[rows], 0.8, color=BLUE)
-    bars.set(title="Samples of each client", xlabel="samples")
-    _number_counts(bars, 0, int(counts.sizes.max()))
-    return figure
-
-
-@styled
-def comparison_figure(counts: LabelCounts, allocations: Sequence[Allocation]) -> Figure:
-    """Bars of the imbalance that each policy removes, above heat maps of its samples."""
-    labels = [_label(each) for each in allocations]
-    lines = -(-len(allocations) // 4)
-    columns = -(-len(allocations) // lines)
-    label_lines = max(label.count("\n") + 1 for label in labels)
-    heights = 0.6 + max(0.42, 0.2 * label_lines) * len(allocations), 1.5 + 2.5 * lines
-    figure = Figure(figsize=(10, sum(heights)), layout="constrained")
-    parts: Any = figure.subfigures(2, 1, height_ratios=heights, hspace=0.03)
-    top, bottom = parts
-
-    bars, removed = top.subplots(), [scores.imbalance_removed(counts, each) for each in allocations]
-    places = range(len(allocations))
-    bars.barh(places, removed, 0.65, color=BLUE)
-    for place, share, each in zip(places, removed, allocations, strict=True):
-        text = f"{share:.1%} with {each.total:,} samples"
-        bars.annotate(text, (max(share, 0), place), (6, 0), textcoords="offset points", va="center", fontsize=10)
-    bars.set(title="Imbalance removed", xlim=(min(0.0, *removed), 1.4 * max(0.1, *removed)), xticks=[])
-    bars.set_yticks(places, labels)
-    bars.invert_yaxis()
-    bars.tick_params(axis="y", length=0)
-    bars.spines["bottom"].set_visible(False)
-
-    rows = most(np.max([each.per_client for each in allocations], axis=0))
-    panels = bottom.subplots(lines, columns, sharex=True, sharey=True, squeeze=False)
-    plans = zip(labels, [each.n for each in allocations], strict=True)
-    _heat_maps(bottom, panels, counts, rows, plans, small=True)
-    bottom.suptitle("Synthetic samples of each client and class" + _selection(rows, counts, "synthetic"))
+    tables = {"Real samples": counts.n[rows], "Synthetic samples": allocation.n[rows]}
+    norm = LogNorm(1, max(10, *(int(table.max()) for table in tables.values())))
+    writes, short = rows.size <= 25 and counts.num_classes <= 10, EngFormatter(sep="", places=0)
+    for axes, (heading, table) in zip(maps, tables.items(), strict=True):
+        image = axes.imshow(np.ma.masked_equal(table, 0), HEAT, norm, aspect="auto", interpolation="nearest")
+        axes.spines[:].set_visible(True)
+        axes.set_title(heading)
+        for row, column in np.argwhere(table) if writes else ():
+            count = int(table[row, column])
+            text, ink = short(count) if count > 9999 else str(count), "white" if norm(count) > 0.4 else INK
+            axes.text(column, row, text, ha="center", va="center", fontsize=7.5, color=ink)
+        names = list(counts.class_names)
+        _name(axes.xaxis, names, 20)
+        rotation = 90 if max(map(len, names)) > 2 or len(names) > 10 else 0
+        axes.tick_params(axis="x", rotation=rotation, labelsize=9)
+        axes.set_xlabel("class")
+    _name(maps[0].yaxis, [counts.client_name(row) for row in rows], 30)
+    maps[0].set_ylabel("client")
+    scale = figure.colorbar(image, ax=maps, location="bottom", aspect=40, pad=0.02, format=EngFormatter(sep=""))
+    scale.set_label("samples (white: none)")
+    _draw_bars(bars, demand.per_client[rows], allocation.per_client[rows])
     return figure
 
 
@@ -245,58 +186,24 @@ def most(weights: IntArray, limit: int = MOST_CLIENTS) -> IntArray:
     return np.sort(np.argsort(-weights, kind="stable")[:limit])
 
 
-def _new_figure(width: float, rows: IntArray, title: str) -> Figure:
-    """An empty figure with room for this many clients and for its labels."""
-    figure = Figure(figsize=(width, float(np.clip(2.6 + 0.2 * rows.size, 4.2, 8.5))), layout="constrained")
-    figure.suptitle(title)
-    return figure
-
-
-def _heat_maps(
-    figure: Any,
-    panels: Sequence[Sequence[Any]],
-    counts: LabelCounts,
-    rows: IntArray,
-    tables: Iterable[tuple[str, IntArray]],
-    small: bool = False,
-) -> None:
-    """Heat maps in lines of panels, on one colour scale below them; zeros are white.
-
-    Few counts are written into their cells, if the panels are not `small`.
-    """
-    shown = [(title, table[rows]) for title, table in tables]
-    norm = LogNorm(1, max(10, *(int(table.max()) for _, table in shown)))
-    writes, short = not small and rows.size <= 25 and counts.num_classes <= 10, EngFormatter(sep="", places=0)
-    places, columns = [axes for line in panels for axes in line], len(panels[0])
-    for place, (axes, (title, table)) in enumerate(zip(places, shown, strict=False)):
-        image = axes.imshow(np.ma.masked_equal(table, 0), HEAT, norm, aspect="auto", interpolation="nearest")
-        axes.spines[:].set_visible(True)
-        axes.set_title(title, **({"fontsize": 9} if small else {}))
-        for row, column in np.argwhere(table) if writes else ():
-            count = int(table[row, column])
-            text = short(count) if count > 9999 else str(count)
-            ink = "white" if norm(count) > 0.4 else INK
-            axes.text(column, row, text, ha="center", va="center", fontsize=7.5, color=ink)
-        if place + columns >= len(shown):  # nothing below it
-            names = list(counts.class_names)
-            _name(axes.xaxis, names, 12 if small else 20)
-            rotation = 90 if max(map(len, names)) > 2 or len(names) > 10 else 0
-            axes.tick_params(axis="x", rotation=rotation, labelsize=9, labelbottom=True)
-            axes.set_xlabel("class")
-        if place % columns == 0:
-            _name(axes.yaxis, [counts.client_name(row) for row in rows], 10 if small else 30)
-            axes.set_ylabel("client")
-    for axes in places[len(shown) :]:
-        axes.set_visible(False)
-    bar = figure.colorbar(image, ax=places, location="bottom", aspect=40, pad=0.02, format=EngFormatter(sep=""))
-    bar.set_label("samples (white: none)")
-
-
-def _number_counts(axes: Any, foot: float, largest: int) -> None:
-    """Let a horizontal axis of counts start at `foot` and end a little beyond the largest."""
-    axes.set_xlim(foot, 1.05 * max(10, largest))  # with less than ten, ticks would be fractions of a sample
+def _draw_bars(axes: Any, wanted: IntArray, planned: IntArray) -> None:
+    """Bars of the clients' demand, hatched, and of their plan."""
+    places = np.arange(wanted.size)
+    line, wide, narrow = (0.0, 1.0, 1.0) if wanted.size > 60 else (0.8, 0.84, 0.5)
+    hatched = {"color": "white", "edgecolor": GREY, "linewidth": line, "hatch": "/////"}
+    axes.barh(places, wanted, wide, label="Full-Balance demand", **hatched)
+    axes.barh(places, planned, narrow, color=BLUE, label="this plan")
+    shown = np.concatenate([wanted, planned])
+    least, foot = int(shown[shown > 0].min(initial=shown.max())), 0.0
+    if shown.max() > 10 * least:
+        axes.set_xscale("log")
+        # A logarithmic axis has no zero: start low enough that the shortest bar is visible.
+        foot = 0.5 * 10 ** np.floor(np.log10(least))
+    axes.set_xlim(foot, 1.05 * max(10, int(shown.max())))  # with less than ten, ticks would be fractions of a sample
     axes.xaxis.set_major_formatter(EngFormatter(sep=""))
     axes.grid(axis="x", color="#d9d9d9", linewidth=0.6)
+    axes.set_xlabel("synthetic samples of the client")
+    axes.legend(loc="lower left", bbox_to_anchor=(-0.02, 0.99), borderaxespad=0.2)
 
 
 def _name(axis: Any, names: Sequence[str], room: int) -> None:
@@ -309,18 +216,3 @@ def _name(axis: Any, names: Sequence[str], room: int) -> None:
         fits = max(len(name), len(shown)) <= LONGEST_NAME
         labels.append(shown if fits else f"{shown[: LONGEST_NAME - 1]}…")
     axis.set_ticks(range(0, len(names), step), labels=labels)
-
-
-def _selection(rows: IntArray, counts: LabelCounts, kind: str) -> str:
-    if rows.size == counts.num_clients:
-        return ""
-    return f"\nshown: the {rows.size:,} of {counts.num_clients:,} clients with most {kind} samples"
-
-
-def _label(allocation: Allocation) -> str:
-    """The policy on one line if it is short, else wrapped before its arguments."""
-    spec = allocation.policy or "plan"
-    if len(spec) <= 18:
-        return spec
-    name, bracket, arguments = spec.partition("(")
-    return "\n".join([name, *textwrap.wrap(bracket + arguments, 26)])

@@ -1,13 +1,14 @@
 """Every engine tells how many clients of a round are done, each client once."""
 
 import re
+import time
 from contextlib import closing
 
 import pytest
 from federation.engines.six_clients import SHAPE, SIZES, normaliser, trained, worker
 from rich.progress import Progress
 
-from fedeas.cli.progress import PlainLines, RoundBar
+from fedeas.cli.progress import Rounds
 from fedeas.fast.fusion import FusionEngine
 from fedeas.fast.lanes import LanesEngine
 from fedeas.federation.engines.processes import ProcessesEngine
@@ -35,11 +36,11 @@ def test_clients_are_counted_as_they_are_done(name, told):
 
 def test_the_bar_moves_within_a_round():
     bar = Progress(disable=True)
-    shown = RoundBar(bar, "mine", 5)
+    shown = Rounds("mine", 0, 5, bar)
     places = []
     for call in (
         lambda: shown.on_client(1, 4),
-        lambda: shown({"round": 1, "clients": [0] * 4}),
+        lambda: shown({"round": 1, "seconds": {"train": 1.0}}),
         lambda: shown.on_client(3, 4),
     ):
         call()
@@ -51,22 +52,15 @@ def test_the_bar_moves_within_a_round():
     ("images", "told"), [({}, "634"), ({"images": {"found": 11, "made": 150}}, "150"), ({"images": {"made": 0}}, "")]
 )
 def test_a_line_counts_the_images_that_were_made(images, told, capsys):
-    PlainLines("mine", 0, 5)({"round": 1, "seconds": {"train": 1.0}, "generated": 634, **images})
+    Rounds("mine", 0, 5)({"round": 1, "seconds": {"train": 1.0}, "generated": 634, **images})
     assert re.findall(r"(\d+) new images", capsys.readouterr().out) == [told] * bool(told)
 
 
-def test_the_bar_counts_the_images_that_were_made():
-    bar = Progress(disable=True)
-    shown = RoundBar(bar, "mine", 5)
-    for number, made in enumerate((150, 20)):
-        shown({"round": number + 1, "clients": [0], "generated": 634, "images": {"found": 11, "made": made}})
-    assert "170 new images" in bar.tasks[0].description
-
-
-def test_plain_lines_within_a_round_come_once_a_minute(capsys):
-    lines = PlainLines("mine", 0, 5)
+def test_plain_lines_within_a_round_come_once_a_minute(capsys, monkeypatch):
+    lines = Rounds("mine", 0, 5)
     lines.on_client(1, 4)
-    lines.last -= 61
+    now = time.monotonic()
+    monkeypatch.setattr(time, "monotonic", lambda: now + 61)
     for done in (2, 3, 4):
         lines.on_client(done, 4)
     assert [line.rpartition(": ")[2] for line in capsys.readouterr().out.splitlines()] == ["2 of 4 clients"]

@@ -82,4 +82,12 @@ def recorded_runs(root):
         for number in range(1, done + 1):
             run.append_round({"round": number, "accuracy": 0.5 + 0.05 * number + 0.01 * done})
         if done == 6:
-            run.write_json("summary.json", {"accuracy": 0.86, "window": [6, 6]})
+            finish(run, 0.86, 6)
+
+
+def finish(run, accuracy, last):
+    """Write the summary of a run whose accuracy is that of its last round."""
+    numbers = {"accuracy": accuracy, "final": accuracy, "peak": accuracy, "total": 9, "generated": 9}
+    unknown = dict.fromkeys(("steps", "samples", "rounds_to_threshold", "gamma_hat", "imbalance_removed"))
+    seconds = {"generate": 0.0, "train": 1.0, "total": 1.0}
+    run.write_json("summary.json", {**numbers, **unknown, "window": [last, last], "seconds": seconds})

@@ -12,7 +12,7 @@ pytest.importorskip("streamlit", reason="streamlit is missing: pip install 'fede
 from views.web.browser import served
 from waiting import LIMIT
 
-from fedeas.cli.planner import hosts_of
+from fedeas.views.web.serving import hosts_of
 
 
 def asked(address, host):

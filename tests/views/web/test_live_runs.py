@@ -5,7 +5,7 @@ import pytest
 pytest.importorskip("streamlit", reason="streamlit is missing: pip install 'fedeas[web]'")
 
 from streamlit.proto.BackMsg_pb2 import BackMsg
-from views.web.browser import chromium, complaints_of, recorded_runs, served
+from views.web.browser import chromium, complaints_of, finish, recorded_runs, served
 from waiting import LIMIT
 
 from fedeas.runs.store import RunStore
@@ -61,7 +61,7 @@ def test_new_rounds_appear_until_all_runs_have_ended_and_then_on_request(opened)
     assert len(asked) >= 2
     assert all(request.is_auto_rerun and request.fragment_id for request in asked)  # never the whole page
 
-    run.write_json("summary.json", {"accuracy": 0.66, "window": [5, 5]})
+    finish(run, 0.66, 5)
     rests(page)
     asked.clear()
     page.wait_for_timeout(3 * 1000 * REFRESH_SECONDS)

@@ -14,7 +14,7 @@ pytest.importorskip("streamlit", reason="streamlit is missing: pip install 'fede
 from hypothesis import assume, given, settings
 from strategies import label_counts
 from streamlit.testing.v1 import AppTest
-from views.web.browser import recorded_runs
+from views.web.browser import finish, recorded_runs
 from waiting import LIMIT
 
 from fedeas import (
@@ -27,6 +27,7 @@ from fedeas import (
     PolicyError,
     Pool,
     Uniform,
+    client_imbalance,
     imbalance,
     imbalance_removed,
     read_counts,
@@ -35,8 +36,7 @@ from fedeas import (
 from fedeas.calls.client_counts import run_config
 from fedeas.calls.plans import plan as fedeas_plan
 from fedeas.cli import main
-from fedeas.cli.planner import PAGE, streamlit_options
-from fedeas.config import load_config
+from fedeas.config import RunConfig, load_config
 from fedeas.core.foreign_text import for_markdown
 from fedeas.data.known import KNOWN
 from fedeas.data.partition import dirichlet, paper_replay
@@ -46,12 +46,13 @@ from fedeas.planning.columns import ColumnNames
 from fedeas.planning.policies import POLICIES, CostAware
 from fedeas.planning.policies.waterfill import Waterfill
 from fedeas.planning.request import Limits, choose_policy
-from fedeas.runs.accuracy_curves import AccuracyCurve
-from fedeas.runs.store import RunStore
+from fedeas.runs.store import Run, RunStore
 from fedeas.views.figures import DARK, LIGHT
-from fedeas.views.web import FOLDER_VARIABLE, charts, html_plot, plan_charts, runs, sources
-from fedeas.views.web.plan_choices import NO_LIMIT, SIZE_WORDS, Choice, Size, table_file, takes_budget
-from fedeas.views.web.runs import ListedMethod, ListedRun
+from fedeas.views.methods import RunSnapshot
+from fedeas.views.web import FOLDER_VARIABLE, choices, html_plot, plan_charts, runs
+from fedeas.views.web.choices import NO_LIMIT, SIZE_WORDS, Choice, Size, table_file, takes_budget
+from fedeas.views.web.runs import ListedRun
+from fedeas.views.web.serving import PAGE, streamlit_options
 from reproduction.published import example_counts, published
 
 COUNTS = LabelCounts([[900, 80, 20], [10, 300, 690], [400, 0, 380]])
@@ -120,6 +121,21 @@ def test_minutes_and_rate_are_a_limit_and_a_price(app):
     assert prices.loc["full-balance", "minutes"] == pytest.approx(226_783 / 10 / 60)
 
 
+def test_every_client_is_listed_with_its_images_those_with_most_first(app):
+    counts = example_counts()
+    plan, demand = FedEAS(beta=12).allocate(counts), FullBalance().allocate(counts)
+    app.session_state["view"] = "Clients"
+    table = app.run().dataframe[0].value
+    order = [*map(int, table["client"])]
+    assert sorted(order) == [*range(counts.num_clients)]
+    assert table["this plan"].is_monotonic_decreasing
+    columns = {"real": counts.sizes, "this plan": plan.per_client, "full balance": demand.per_client}
+    assert all(np.array_equal(table[name], values[order]) for name, values in columns.items())
+    assert table["evenness"].tolist() == pytest.approx(counts.entropy[order])
+    shares = client_imbalance(counts) / imbalance(counts)
+    assert table["imbalance"].tolist() == pytest.approx(shares[order])
+
+
 def test_a_bad_table_is_explained_and_a_good_one_planned(app):
     app.segmented_control(key="source").set_value("My file").run()
     assert "Upload a table" in app.info[0].value
@@ -142,7 +158,7 @@ def test_an_error_names_the_boxes_of_the_page_not_the_options_of_the_command_lin
         b"label,count\nx,3\n": "'Column of the client'",
     }.items():
         with pytest.raises(InputError) as refused:
-            sources.read_upload("t.csv", table)
+            choices.read_upload("t.csv", table)
         words = str(refused.value)
         assert box in words
         assert "--" not in words
@@ -151,7 +167,7 @@ def test_an_error_names_the_boxes_of_the_page_not_the_options_of_the_command_lin
 
 def test_an_error_on_the_number_of_classes_names_no_option():
     with pytest.raises(InputError, match="leave the number of classes out") as refused:
-        sources.read_upload("t.csv", b"cat,dog\n1,2\n", 4)
+        choices.read_upload("t.csv", b"cat,dog\n1,2\n", 4)
     assert "--" not in str(refused.value)
 
 
@@ -178,7 +194,7 @@ def test_a_drawn_federation_is_planned(app):
     app.segmented_control(key="source").set_value("Draw").run()
     app.number_input(key="clients").set_value(7)
     app.number_input(key="seed").set_value(3).run()
-    counts = sources.drawn_from("cifar10", 7, 0.1, 3).counts
+    counts = choices.drawn_from("cifar10", 7, 0.1, 3).counts
     assert total(app) == FedEAS(beta=12).allocate(counts).total
     assert app.code[0].value.startswith("fedeas partition cifar10 --clients 7 --alpha 0.1 --seed 3 --out counts.csv\n")
 
@@ -191,7 +207,7 @@ def test_every_policy_has_words_a_command_and_a_config(spec, tmp_path):
     choice = Choice(spec, Limits(total=700) if takes_budget(policy) else NO_LIMIT)
     chosen = choice.resolved(COUNTS)
     data = {"data": {"dataset": "digits"}}
-    federation = sources.CountSource("mine", COUNTS, str(tmp_path / "counts.csv"), config=data)
+    federation = choices.CountSource("mine", COUNTS, str(tmp_path / "counts.csv"), config=data)
     (tmp_path / "counts.csv").write_bytes(table_file(COUNTS))
     (tmp_path / "run.toml").write_text(run_config(federation, chosen))
     config = load_config(tmp_path / "run.toml")
@@ -207,7 +223,7 @@ def test_every_policy_has_words_a_command_and_a_config(spec, tmp_path):
 
 def test_the_config_of_a_known_federation_holds_the_same_clients():
     split = {"paper": paper_replay, "dirichlet": dirichlet}
-    for federation in (sources.paper("c10-k20-a0.3"), sources.drawn_from("cifar100", 30, 0.2, 7)):
+    for federation in (choices.paper("c10-k20-a0.3"), choices.drawn_from("cifar100", 30, 0.2, 7)):
         content = tomllib.loads(run_config(federation, FedEAS(beta=3)))
         section, scheme = content["partition"], content["partition"].pop("scheme")
         labels = KNOWN[content["data"]["dataset"]].labels(merged=scheme == "paper")
@@ -235,22 +251,22 @@ def test_a_run_config_is_offered_only_for_clients_that_a_run_can_have(app):
 
 def test_a_config_is_not_written_for_counts_alone():
     with pytest.raises(InputError, match="a run needs images"):
-        run_config(sources.drawn(3, 4, 10, 0.5, 0), FedEAS(beta=3))
+        run_config(choices.drawn(3, 4, 10, 0.5, 0), FedEAS(beta=3))
 
 
 def test_uploads_are_read_in_both_forms_and_formats(tmp_path):
     for ending in (".csv", ".parquet"):
         write_counts(tmp_path / f"wide{ending}", COUNTS)
-        found = sources.read_upload(f"wide{ending}", (tmp_path / f"wide{ending}").read_bytes())
+        found = choices.read_upload(f"wide{ending}", (tmp_path / f"wide{ending}").read_bytes())
         assert found.counts == read_counts(tmp_path / f"wide{ending}")
-    rows = sources.read_upload("my rows.csv", b"client,label\na,0\na,2\nb,2\n", 4)
+    rows = choices.read_upload("my rows.csv", b"client,label\na,0\na,2\nb,2\n", 4)
     assert rows.counts.n.tolist() == [[1, 0, 1, 0], [0, 0, 1, 0]]
     assert Choice().commands(rows) == "fedeas plan 'my rows.csv' --classes 4"
 
 
 def test_an_upload_says_how_it_was_read_and_its_command_reads_it_in_the_same_way():
     table = b"befund,ort,anzahl\nx,A,3\ny,A,40\nx,B,50\ny,B,6\n"
-    found = sources.read_upload("t.csv", table, columns=ColumnNames("ort", "befund", "anzahl"))
+    found = choices.read_upload("t.csv", table, columns=ColumnNames("ort", "befund", "anzahl"))
     assert found.counts.n.tolist() == [[3, 40], [50, 6]]
     assert "'befund'" in found.how
     assert shlex.split(found.arguments)[1:] == [
@@ -261,7 +277,7 @@ def test_an_upload_says_how_it_was_read_and_its_command_reads_it_in_the_same_way
 def test_the_config_of_an_uploaded_split_has_its_clients(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     split_of(load_config(None, ["partition.clients=4"]), needs_indices=True).partition.save("split.npz")
-    found = sources.read_upload("split.npz", (tmp_path / "split.npz").read_bytes())
+    found = choices.read_upload("split.npz", (tmp_path / "split.npz").read_bytes())
     (tmp_path / "run.toml").write_text(run_config(found, FedEAS(beta=3)))
     config = load_config("run.toml")
     assert split_data(config, load_dataset(config.data.dataset)).counts.n.tolist() == found.counts.n.tolist()
@@ -282,7 +298,7 @@ def test_the_config_of_an_uploaded_split_has_its_clients(tmp_path, monkeypatch):
 )
 def test_impossible_uploads_are_refused_with_a_reason(name, content, words):
     with pytest.raises(InputError) as refused:
-        sources.read_upload(name, content)
+        choices.read_upload(name, content)
     assert words in str(refused.value)
     assert "fedeas-planner-" not in str(refused.value)
 
@@ -326,11 +342,8 @@ def test_balanced_and_tiny_federations_are_drawn_too():
         point = (found.policy.spec, found.allocation.total, found.summary.removed)
         curves = plan_charts.curves(counts)
         plots = [plan_charts.trade_off(curves, *point)]
-        charts.heat_map(counts, found.allocation.n, np.arange(counts.num_clients), 0, "none")
+        plan_charts.tall_heat_map(counts, found.allocation.n, np.arange(counts.num_clients), 0)
         html_plot.heat_table(counts, found.allocation.n, np.arange(counts.num_clients), 0, "none")
-        html_plot.heat_scale(0)
-        plots.append(plan_charts.demand_dots(counts, found.allocation, curves.demand, np.arange(counts.num_clients)))
-        plots.append(plan_charts.concentration(counts, found.allocation))
         assert not any(re.search(r"nan|inf[,%]", text) for text in map(html_plot.plot_html, plots))
 
 
@@ -343,14 +356,13 @@ def test_prices_are_images_times_rate_and_size():
 def test_names_from_files_stay_text():
     assert for_markdown("![x](http://example.org)") == r"\!\[x\]\(http\://example\.org\)"
     counts = LabelCounts([[1, 2]], clients=["<a href='x'>"], classes=["<b>", 'c" onclick="d'])
-    shown = counts, counts.n, np.array([0]), 2, "t"
-    for text in (repr(charts.heat_map(*shown)), html_plot.heat_table(*shown)):
+    shown = counts, counts.n, np.array([0]), 2
+    for text in (repr(plan_charts.tall_heat_map(*shown)), html_plot.heat_table(*shown, "t")):
         assert "<a " not in text
         assert "&lt;b&gt;" in text
-    assert 'onclick="' not in html_plot.heat_table(*shown)
-    plan = FullBalance().allocate(counts)
-    text = html_plot.plot_html(plan_charts.demand_dots(counts, plan, plan, np.array([0])))
-    assert text.count("&lt;a href=&#x27;x&#x27;&gt;") == 4  # label, its title, and two tips
+    assert 'onclick="' not in html_plot.heat_table(*shown, "t")
+    text = html_plot.plot_html(plan_charts.trade_off(plan_charts.curves(counts), "<a href='x'>", 3, 0.5))
+    assert text.count("&lt;a href=&#x27;x&#x27;&gt;") == 1
     assert "<a " not in text
 
 
@@ -388,7 +400,7 @@ def relative_luminance(colour):
 def test_every_client_of_a_large_heat_map_has_its_name():
     counts = LabelCounts(np.arange(5000).reshape(500, 10))
     assert not html_plot.is_small(*counts.n.shape)
-    layout = charts.heat_map(counts, counts.n, np.arange(500), 60, "t")["layout"]
+    layout = plan_charts.tall_heat_map(counts, counts.n, np.arange(500), 60)["layout"]
     assert layout["yaxis"]["dtick"] == 1
     assert layout["height"] >= 15 * 500
 
@@ -398,13 +410,14 @@ def test_runs_are_listed_with_their_curves_and_unreadable_ones_say_so(tmp_path):
     (tmp_path / "broken").mkdir()
     (tmp_path / "broken" / "config.json").write_text("{")
     found = {run.name.partition("-")[0]: run for run in runs.listed(tmp_path).runs}
-    assert found["finished"].finished
+    assert found["finished"].content.finished
     assert (found["finished"].accuracy, found["finished"].window) == (pytest.approx(0.86), "round 6")
     assert (found["under"].accuracy, found["under"].latest) == (None, pytest.approx(0.68))
-    assert found["under"].curve.accuracy == pytest.approx([0.58, 0.63, 0.68])
+    assert found["under"].content.curve.accuracy == pytest.approx([0.58, 0.63, 0.68])
     assert found["broken"].state.startswith("cannot be read")
-    methods = runs.drawn_methods(list(found.values()))
-    dashes = {trace["name"].partition("-")[0]: trace["line"]["dash"] for trace in charts.accuracy(methods)["data"]}
+    figure, methods = runs.drawn(found.values())
+    dashes = {trace["name"].partition("-")[0]: trace["line"]["dash"] for trace in figure["data"]}
+    assert methods == 2
     assert dashes == {"finished": "solid", "under": "dot"}
 
 
@@ -415,7 +428,7 @@ def test_a_stopped_run_is_told_from_one_in_progress(tmp_path):
     def shown():
         listing = runs.listed(tmp_path)
         (listed,) = (each for each in listing.runs if each.name == run.path.name)
-        (end,) = {trace["marker"]["symbol"] for trace in charts.accuracy(runs.drawn_methods([listed]))["data"]}
+        (end,) = {trace["marker"]["symbol"] for trace in runs.drawn([listed])[0]["data"]}
         return listed.state, listing.any_under_way, end
 
     assert shown() == ("stopped: 3 of 6 rounds", False, "x")
@@ -429,10 +442,9 @@ def test_seeds_of_a_method_are_one_line_on_a_band(tmp_path):
         for number in (1, 2):
             run.append_round({"round": number, "accuracy": level})
         if level < 0.9:
-            run.write_json("summary.json", {"accuracy": level, "window": [2, 2]})
-    (method,) = runs.drawn_methods(runs.listed(tmp_path).runs)
-    band, mean, unfinished = charts.accuracy([method])["data"]
-    assert (method.name, [trace["showlegend"] for trace in (band, mean, unfinished)]) == ("mine", [False, True, False])
+            finish(run, level, 2)
+    band, mean, unfinished = runs.drawn(runs.listed(tmp_path).runs)[0]["data"]
+    assert (mean["name"], [each["showlegend"] for each in (band, mean, unfinished)]) == ("mine", [False, True, False])
     assert sorted(set(band["y"])) == [0.2, 0.4]
     assert mean["y"] == pytest.approx([0.3, 0.3])
     assert unfinished["y"] == [0.9, 0.9]
@@ -442,8 +454,8 @@ def test_one_config_under_two_labels_is_two_lines(tmp_path):
     for label, level in (("a", 0.2), ("b", 0.4)):
         run = RunStore(tmp_path).open(load_config(None, [f"label={label}", "rounds.total=1"]))
         run.append_round({"round": 1, "accuracy": level})
-        run.write_json("summary.json", {"accuracy": level, "window": [1, 1]})
-    found = charts.accuracy(runs.drawn_methods(runs.listed(tmp_path).runs))["data"]
+        finish(run, level, 1)
+    found = runs.drawn(runs.listed(tmp_path).runs)[0]["data"]
     assert {trace["name"]: trace["y"] for trace in found} == {"a": [0.2], "b": [0.4]}
 
 
@@ -451,30 +463,31 @@ def test_methods_of_one_label_are_named_by_what_differs_and_few_rounds_are_numbe
     for rate in ("0.1", "0.2"):
         run = RunStore(tmp_path).open(load_config(None, ["label=mine", f"train.lr={rate}", "rounds.total=2"]))
         run.append_round({"round": 1, "accuracy": 0.5})
-    methods = runs.drawn_methods(runs.listed(tmp_path).runs)
-    assert {method.name.rpartition("=")[2] for method in methods} == {"0.1", "0.2"}
-    assert charts.accuracy(methods)["layout"]["xaxis"]["dtick"] == 1
+    figure, _ = runs.drawn(runs.listed(tmp_path).runs)
+    assert {trace["name"].rpartition("=")[2] for trace in figure["data"]} == {"0.1", "0.2"}
+    assert figure["layout"]["xaxis"]["dtick"] == 1
 
 
-def test_there_is_room_for_the_name_of_every_method_below_the_lines():
-    def figure(names):
-        run = ListedRun("r", "", "", "finished", curve=AccuracyCurve((1, 2), (0.1, 0.2)), finished=True)
-        return charts.accuracy([ListedMethod(name, "fedeas", [run], []) for name in names])
+def test_there_is_room_for_the_name_of_every_method_below_the_lines(tmp_path):
+    def figure(labels):
+        configs = [RunConfig(label=label, policy=f"uniform(budget={n + 1})") for n, label in enumerate(labels)]
+        contents = [RunSnapshot(Run(tmp_path, each), [{"round": 1, "accuracy": 0.1}], None, None) for each in configs]
+        return runs.drawn([ListedRun("r", content=content) for content in contents])[0]
 
-    short, long = [f"method {place}" for place in range(24)], " + ".join(["fedavg, partition.scheme=dirichlet"] * 4)
+    short, long = [f"method-{place}" for place in range(24)], "fedavg-partition-scheme-" * 4
     alone = figure(short[:1])["layout"]["height"]
     assert figure(short)["layout"]["height"] - alone >= 23 * 19  # on a narrow screen, each name has a line of 19 pixels
     (trace,) = figure([long])["data"]
     lines = trace["name"].split("<br>")
-    assert " ".join(lines) == long
-    assert max(map(len, lines)) <= charts.LEGEND_CHARACTERS
+    assert "".join(lines) == long
+    assert max(map(len, lines)) <= runs.LEGEND_CHARACTERS
     assert figure([long])["layout"]["height"] - alone >= (len(lines) - 1) * 19
 
 
 def test_the_page_says_how_many_methods_it_does_not_draw(tmp_path, monkeypatch):
     monkeypatch.setenv(FOLDER_VARIABLE, str(tmp_path))
     recorded_runs(tmp_path)
-    monkeypatch.setattr(charts, "MOST_METHODS", 1)
+    monkeypatch.setattr(runs, "MOST_METHODS", 1)
     monkeypatch.setattr(runs, "MOST_RUNS", 1)
     assert any("1 older ones are not" in each.value for each in runs_tab().caption)
     monkeypatch.setattr(runs, "MOST_RUNS", 2)
@@ -494,9 +507,9 @@ def test_runs_are_read_again_when_they_have_changed(tmp_path):
     before = {each.name: each for each in runs.listed(tmp_path).runs}
     run.append_round({"round": 4, "accuracy": 0.9})
     after = {each.name: each for each in runs.listed(tmp_path).runs}
-    assert {name for name in after if after[name].curve is not before[name].curve} == {run.path.name}
-    assert after[run.path.name].curve.accuracy[-1] == 0.9
-    run.write_json("summary.json", {"accuracy": 0.8, "window": [4, 4]})
+    assert {name for name in after if after[name].content is not before[name].content} == {run.path.name}
+    assert after[run.path.name].content.curve.accuracy[-1] == 0.9
+    finish(run, 0.8, 4)
     assert runs.listed(tmp_path).runs[0].accuracy == 0.8
 
 
@@ -545,7 +558,7 @@ def test_without_streamlit_the_command_says_what_to_install(monkeypatch, capsys)
 def test_all_of_the_papers_partitions_can_be_chosen():
     assert len(published().settings) == 8
     for setting in published().settings:
-        assert sources.paper(setting.id).counts.num_clients == setting.clients
+        assert choices.paper(setting.id).counts.num_clients == setting.clients
 
 
 def test_a_price_without_a_budget_is_a_choice_too():

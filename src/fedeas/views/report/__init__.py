@@ -22,8 +22,8 @@ from fedeas.core.errors import InputError
 from fedeas.core.files import PathLike, written_whole
 from fedeas.core.foreign_text import printable
 from fedeas.runs.store import Run, read_run
+from fedeas.views.methods import RunSnapshot, grouped_by_method, read_snapshot
 from fedeas.views.report.content import page_content
-from fedeas.views.report.methods import grouped_by_method, read_snapshot
 
 __all__ = ["report"]
 
@@ -43,6 +43,11 @@ def report(
     found = [read_snapshot(each if isinstance(each, Run) else read_run(each)) for each in given]
     if not found:
         raise InputError("a report needs at least one run; make one with `fedeas run`")
+    known: dict[str, RunSnapshot] = {}
+    for each in found:  # under two labels, the report would rank a method against itself
+        twin = known.setdefault(each.run.fingerprint, each)
+        if twin is not each:
+            raise InputError(f"{each.run.path}: the same config and seed as {twin.run.path}; give one of them")
     content = page_content(grouped_by_method(found, reference))
     # All that is put into the templates is escaped, and shown without control characters.
     environment = Environment(

@@ -13,9 +13,9 @@ from fedeas.core.foreign_text import listed
 from fedeas.planning import scores
 from fedeas.runs.comparison import BEST, IT, SECOND, Measured, conclusion, fixed, ranks
 from fedeas.runs.methods import differing, joined, values_of
+from fedeas.views import charts
 from fedeas.views.figures import MOST_CLIENTS
-from fedeas.views.report import figures
-from fedeas.views.report.methods import Breakdown, MethodRuns, matched, reference
+from fedeas.views.methods import Breakdown, MethodRuns, matched, reference
 from fedeas.views.report.samples import samples_of
 
 MOST_NAMED = 2  # methods in a sentence of the result; the table has all
@@ -39,7 +39,7 @@ def page_content(methods: Sequence[MethodRuns]) -> Content:
     runs = [each for method in methods for each in method.runs]
     finished = [method for method in methods if method.finished]
     results = {**_comparison(finished), **_work(finished), **_by_class_and_client(finished)} if finished else {}
-    drawn = [method for method in methods if method.finished_curves or method.unfinished_curves]
+    drawn = [method for method in methods if method.drawn]
     thresholds = sorted({method.config.rounds.threshold for method in methods})
     settings = [each.settings for each in runs]
     keys = differing(settings)
@@ -53,7 +53,7 @@ def page_content(methods: Sequence[MethodRuns]) -> Content:
         "dataset": joined(each.run.config.data.dataset for each in runs),
         "clients": listed([*map(str, sorted({each.run.config.partition.clients for each in runs}))]),
         "drawn": drawn,
-        "curves": figures.convergence(drawn, thresholds) if drawn else None,
+        "curves": charts.convergence(drawn, thresholds) if drawn else None,
         "most_clients": MOST_CLIENTS,
         "samples": samples_of(methods),
         **results,
@@ -109,14 +109,13 @@ def _comparison(finished: Sequence[MethodRuns]) -> Content:
         "conclusions": conclusions,
         "windows": [*map(str, windows)],
         "accuracy": rows,
-        "apart": figures.differences(shown) if shown else None,
+        "apart": charts.differences(shown) if shown else None,
         "against": sorted({to.name for _, to, _ in shown}),
     }
 
 
 def _work(finished: Sequence[MethodRuns]) -> Content:
-    """A table of work and other measures, and charts of accuracy against samples and of time."""
-    times: dict[MethodRuns, tuple[float, float, float]] = {}
+    """A table of work and other measures, and a chart of accuracy against samples."""
     rows: list[list[object]] = []
     for method in finished:
         seeds = method.seeds
@@ -125,9 +124,6 @@ def _work(finished: Sequence[MethodRuns]) -> Content:
         base = next(plain, None) if method.total else None
         gain = scores.accuracy_per_thousand(method.accuracy.mean - base.accuracy.mean, method.total) if base else None
         removed, generated = seeds.average("imbalance_removed"), round(seeds.average("generated") or 0)
-        generation, training, total = (seeds.average("seconds", name) for name in ("generate", "train", "total"))
-        rest = (total or 0) - (generation or 0) - (training or 0)
-        times[method] = generation or 0, training or 0, max(rest, 0.0)
         # The median over seeds; a seed that never reaches the threshold counts as infinity.
         reached = [each["rounds_to_threshold"] for each in seeds.summaries.values()]
         middle, never = median(math.inf if each is None else each for each in reached), reached.count(None)
@@ -141,15 +137,14 @@ def _work(finished: Sequence[MethodRuns]) -> Content:
             _number(gain, 2),
             _number(seeds.average("steps"), 0),
             _number(seeds.average("samples"), 0),
-            _number(generation, 1),
-            _number(training, 1),
+            _number(seeds.average("seconds", "generate"), 1),
+            _number(seeds.average("seconds", "train"), 1),
         ])  # fmt: skip
     return {
         "thresholds": [f"{100 * each:g} %" for each in {method.config.rounds.threshold for method in finished}],
         "work": rows,
-        "price": figures.price(finished, f"accuracy, %, mean of {joined(str(each.seeds.window) for each in finished)}"),
+        "price": charts.price(finished, f"accuracy, %, mean of {joined(str(each.seeds.window) for each in finished)}"),
         "matched": matched(finished),
-        "times": figures.times(times),
     }
 
 
@@ -171,8 +166,8 @@ def _by_class_and_client(finished: Sequence[MethodRuns]) -> Content:
     known = [each for each in found if each.clients]
     return {
         "fairness": rows,
-        "by_class": [(figures.by_class(same), [each.method for each in same]) for same in groups.values()],
-        "by_client": (figures.by_client(known), [each.method for each in known]) if known else None,
+        "by_class": [(charts.by_class(same), [each.method for each in same]) for same in groups.values()],
+        "by_client": (charts.by_client(known), [each.method for each in known]) if known else None,
     }
 
 
@@ -201,6 +196,6 @@ def _plans(methods: Sequence[MethodRuns]) -> Content:
         counts, _ = known[members[0]]
         captions = [f"real: {counts.total:,} samples"]
         captions += [f"{', '.join(each.name for each in s)}: {s[0].total:,} synthetic" for s in plans.values()]
-        specs = figures.heat_maps(counts, [counts.n, *(known[same[0]][1].n for same in plans.values())])
+        specs = charts.heat_maps(counts, [counts.n, *(known[same[0]][1].n for same in plans.values())])
         federations.append({"methods": members, "counts": counts, "maps": [*zip(specs, captions, strict=True)]})
     return {"without_plan": reasons, "federations": federations}

@@ -22,7 +22,7 @@ from fedeas.generators.pools import numbers_in_pool, pool_fingerprint
 from fedeas.generators.quality.grid import COLUMNS, strip
 from fedeas.generators.slots import Addresses, Disk, Header
 from fedeas.runs.store import Run, UsedGenerator, trained
-from fedeas.views.report.methods import MethodRuns, RunSnapshot, class_names, grouped_by_method, read_snapshot
+from fedeas.views.methods import MethodRuns, RunSnapshot, class_names, grouped_by_method, read_snapshot
 
 MOST_CLASSES = 20  # rows of a grid: more would only make the page larger
 MOST_BYTES = 2**24  # of an image; a header that claims more is damaged
@@ -72,7 +72,11 @@ def samples_of(methods: Sequence[MethodRuns]) -> list[Samples]:
         wanted = _trained_on(runs)
         settings = parse_generator(runs[0].run.config.generator)
         pool = settings.each if isinstance(settings, Shared) else None  # of all clients; 0 if its size is open
-        indices = {label: _indices(wanted[:, label], pool) for label in np.flatnonzero(wanted.any(axis=0)).tolist()}
+        indices = {}
+        for label in np.flatnonzero(wanted.any(axis=0)).tolist():
+            parts = [image_index(client, count) for client, count in enumerate(wanted[:, label].tolist())]
+            index = np.concatenate(parts)  # in the order of clients, or of their numbers in a pool
+            indices[label] = index if pool is None else np.unique(numbers_in_pool(index, pool))
         # A generator's image of an address is the same in all banks, so that any bank can be read.
         banks = dict.fromkeys(run.run.path.resolve().parent / ".bank" for run in runs)
         shown, names = dict(islice(indices.items(), MOST_CLASSES)), class_names(runs, wanted.shape[1])
@@ -108,12 +112,6 @@ def _trained_on(runs: Sequence[RunSnapshot]) -> IntArray:
         clients, classes = most[: len(plan), : plan.shape[1]], plan[took_part]
         clients[took_part] = np.maximum(clients[took_part], classes)
     return most
-
-
-def _indices(wanted: IntArray, pool: int | None) -> IntArray:
-    """Indices of the different images of a class, in the order of clients, or of their numbers in a pool."""
-    index = np.concatenate([image_index(client, count) for client, count in enumerate(wanted.tolist())])
-    return index if pool is None else np.unique(numbers_in_pool(index, pool))
 
 
 def _kept(

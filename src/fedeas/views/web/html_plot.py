@@ -8,23 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cache
-from math import ceil
 from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import quote
 
 import numpy as np
 from numpy.typing import ArrayLike
-from plotly.colors import hex_to_rgb, sequential
 
 from fedeas.core.arrays import FloatArray, IntArray
 from fedeas.core.foreign_text import for_html
 from fedeas.planning.counts import LabelCounts
-from fedeas.views.figures import DARK, LIGHT, Screen
+from fedeas.views.figures import DARK, LIGHT, Screen, shades
 
 STYLE = Path(__file__).with_name("html_plot.css")
-WIDEST = 40  # characters of a label beside the plot
-MOST_TIPS = 60  # points of a line that show their numbers
 DASHES = {"solid": "none", "dashed": "8 6", "dotted": "3 4"}  # by their names in CSS
 
 HEAT_CLIENTS, HEAT_CLASSES = 25, 12  # most of a heat map that is a table
@@ -32,17 +28,6 @@ SHADES = 64
 SHORT = 3  # characters of a class name that is written across
 CORNER = "client"  # what the first column holds
 WIDEST_CLIENT = 24  # characters of a client's name before it is broken
-
-HEAT_STYLE = """<style>
-.heat {{overflow-x: auto; font-size: 12px; line-height: 16px}}
-.heat table {{table-layout: fixed; border-collapse: collapse; width: 100%; color: {ink}}}
-.heat caption {{text-align: left; font-size: 15px; line-height: 28px}}
-.heat td {{padding: 0; text-align: center; border: 1px solid {grid}}}
-.heat th {{font-weight: normal; vertical-align: bottom; padding: 0; overflow-wrap: anywhere}}
-.heat .first, .heat tbody th {{position: sticky; left: 0; padding-right: 6px; text-align: right; background: {paper}}}
-.heat .long {{writing-mode: vertical-rl; transform: rotate(180deg); margin: auto; padding: 4px 0; max-height: 20em}}
-.heat td:hover {{outline: 2px solid {ink}}}
-</style>"""
 
 
 class Axis(NamedTuple):
@@ -52,14 +37,10 @@ class Axis(NamedTuple):
     start: float
     end: float
     labels: Mapping[float, str]
-    log: bool = False
 
     def places(self, values: ArrayLike) -> FloatArray:
-        """Percent of the way from the start to the end; zero on a logarithmic axis is before the start."""
-        ends, found = np.array([self.start, self.end]), np.asarray(values, float)
-        if self.log:
-            ends, found = np.log10(ends), np.log10(np.maximum(found, self.start / 10))
-        places: FloatArray = 100 * (found - ends[0]) / (ends[1] - ends[0])
+        """Percent of the way from the start to the end."""
+        places: FloatArray = 100 * (np.asarray(values, float) - self.start) / (self.end - self.start)
         return places
 
 
@@ -84,18 +65,17 @@ class Plot(NamedTuple):
     across: Axis
     upwards: Axis
     series: Sequence[Series]
-    band: tuple[float, float] | None = None  # a part of the horizontal axis that is shaded
-    labels_above: bool = False
+    band: FloatArray | None  # the ends of a part of the horizontal axis that is shaded
 
 
 def plot_html(plot: Plot, screen: Screen = LIGHT) -> str:
     """The plot as HTML, to which `STYLE` belongs. All texts of the plot must be escaped already."""
     band, legend, series = "", "", ""
-    if plot.band:
+    if plot.band is not None:
         start, end = plot.across.places(plot.band)
         band = f'<div class="band" style="left:{start:.2f}%;width:{end - start:.2f}%"></div>'
     grid = "".join(
-        f'<div class="{kind}" style="{side}:{place:.2f}%"><span title="{label}">{label}</span></div>'
+        f'<div class="{kind}" style="{side}:{place:.2f}%"><span>{label}</span></div>'
         for kind, side, axis in (("x", "left", plot.across), ("y", "bottom", plot.upwards))
         for place, label in zip(axis.places([*axis.labels]), axis.labels.values(), strict=True)
     )
@@ -107,15 +87,17 @@ def plot_html(plot: Plot, screen: Screen = LIGHT) -> str:
         )
         drawn = _drawn(each, plot.across.places(each.x), plot.upwards.places(each.y))
         series = f'<div class="series{number}" style="color:{each.colour}">{drawn}</div>{series}'
-    longest = min(max(map(len, plot.upwards.labels.values()), default=0), WIDEST)
-    style = f"--ink:{screen.ink};--grid:{screen.grid};--paper:{screen.paper};--names:min({longest + 1}ch, 40vw)"
     return (
-        f'<div class="plot" role="group" aria-label="{plot.title}" style="{style}">'
+        f'<div class="plot" role="group" aria-label="{plot.title}" style="{_colours(screen)}">'
         f'<div class="title">{plot.title}</div><div class="legend">{legend}</div>'
-        f'<div class="frame{" above" * plot.labels_above}" style="height:{plot.height}px">'
+        f'<div class="frame" style="height:{plot.height}px">'
         f'<div class="up">{plot.upwards.title}</div>{band}{grid}{series}</div>'
         f'<div class="across">{plot.across.title}</div></div>'
     )
+
+
+def _colours(screen: Screen) -> str:
+    return f"--ink:{screen.ink};--grid:{screen.grid};--paper:{screen.paper}"
 
 
 def _drawn(series: Series, x: FloatArray, y: FloatArray) -> str:
@@ -123,7 +105,7 @@ def _drawn(series: Series, x: FloatArray, y: FloatArray) -> str:
 
     The line's width in pixels stays.
     """
-    line = points = ""
+    line = ""
     if series.width:
         ends = " ".join(f"{left:.2f},{100 - up:.2f}" for left, up in zip(x, y, strict=True))
         image = (
@@ -133,14 +115,12 @@ def _drawn(series: Series, x: FloatArray, y: FloatArray) -> str:
             "</svg>"
         )
         line = f'<img alt="" src="data:image/svg+xml,{quote(image)}">'
-    if series.tips:
-        step = 1 if series.mark else ceil(len(x) / MOST_TIPS)
-        points = "".join(
-            f'<i class="{series.mark}{" far" * (left > 50)}" style="left:{left:.2f}%;bottom:{up:.2f}%" '
-            f'data-tip="{tip}"></i>'
-            for left, up, tip in list(zip(x.tolist(), y.tolist(), series.tips, strict=True))[::step]
-            if 0 <= left <= 100 and 0 <= up <= 100
-        )
+    points = "".join(
+        f'<i class="{series.mark}{" far" * (left > 50)}" style="left:{left:.2f}%;bottom:{up:.2f}%" '
+        f'data-tip="{tip}"></i>'
+        for left, up, tip in zip(x.tolist(), y.tolist(), series.tips, strict=True)
+        if 0 <= left <= 100 and 0 <= up <= 100
+    )
     return line + points
 
 
@@ -172,37 +152,20 @@ def heat_table(
     first, others = min(max(map(len, [*clients, CORNER])), WIDEST_CLIENT) + 2, max(len(str(largest)), SHORT) + 1
     return (
         # Takes the focus so that its sides can be reached with keys. A browser's search for such an element ends here.
-        f'<div class="heat" tabindex="0" role="region" aria-label="{title}">'
+        f'<div class="heat" tabindex="0" role="region" aria-label="{title}" style="{_colours(screen)}">'
         f'<table style="min-width:{first + others * len(classes)}ch"><caption>{title}</caption>'
         f'<colgroup><col style="width:{first}ch"></colgroup>'
         f'<thead><tr><th scope="col" class="first">{CORNER}</th>{head}</tr></thead><tbody>{body}</tbody></table></div>'
     )
 
 
-def heat_scale(largest: int, screen: Screen = LIGHT) -> str:
-    """The colours from one image to the most, with a mark for each power of ten."""
-    most = max(largest, 10)
-    stops = ",".join(back for back, _ in _palette(screen)[:: (SHADES - 1) // 9])
-    ticks = "".join(
-        f'<span style="position:absolute;left:{100 * decade / np.log10(most):.1f}%">{10**decade:,}</span>'
-        for decade in range(int(np.log10(most)) + 1)
-    )
-    return (
-        f'<div style="display:flex;gap:1.2em;font-size:12px;line-height:16px;color:{screen.ink}">'
-        f'<div style="width:260px"><div style="height:12px;background:linear-gradient(to right,{stops})"></div>'
-        f'<div style="position:relative;height:16px">{ticks}</div></div>images</div>'
-    )
-
-
 @cache
 def _palette(screen: Screen) -> list[tuple[str, str]]:
     """Colours from few to many, each with a colour of text that can be read on it."""
-    known = np.array([hex_to_rgb(colour) for colour in sequential.Viridis], float)
-    places = np.linspace(0, len(known) - 1, SHADES)
-    mixed = np.stack([np.interp(places, np.arange(len(known)), part) for part in known.T], axis=1)
+    mixed = shades(SHADES)
     # Black and white have the same contrast on a luminance of 0.18.
-    luminance = (mixed / 255) ** 2.2 @ np.array([0.2126, 0.7152, 0.0722])
+    luminance = mixed**2.2 @ np.array([0.2126, 0.7152, 0.0722])
     texts = np.where(luminance > 0.18, "#000000", "#ffffff").tolist()
-    colours = (f"#{np.rint(colour).astype(np.uint8).tobytes().hex()}" for colour in mixed)
+    colours = (f"#{np.rint(255 * colour).astype(np.uint8).tobytes().hex()}" for colour in mixed)
     found = list(zip(colours, texts, strict=True))
     return found if screen == DARK else found[::-1]

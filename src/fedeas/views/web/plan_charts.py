@@ -1,6 +1,6 @@
 """What the page shows beside a plan, computed by the library: other policies and their prices, and charts.
 
-The charts show the images of each client, what policies remove for their images, and who holds the imbalance.
+The charts show where images go, and what policies remove for their images.
 """
 
 from __future__ import annotations
@@ -30,10 +30,13 @@ from fedeas.planning.policies.base import Budgeted
 from fedeas.planning.policies.waterfill import Waterfill
 from fedeas.planning.request import compare_policies
 from fedeas.planning.scores import BudgetPath
+from fedeas.views import charts
 from fedeas.views import figures as plots
+from fedeas.views.charts import Spec
+from fedeas.views.figures import DARK, LIGHT, Screen
 from fedeas.views.web.html_plot import Axis, Plot, Series
 
-ROW = 20  # pixels of a client's row
+ROW = 16  # pixels of a client's row, enough for its name
 CURVE_BUDGETS, CURVE_BETAS = 13, 30
 # Logarithms of the highest price over the others. They are dense for small budgets, which a logarithmic axis spreads
 # out; at the last price nearly everything is balanced.
@@ -138,28 +141,19 @@ def reference_plans(vessels: Waterfill, take: Take, fewest: int) -> list[Allocat
     return [Allocation(vessels.fill(found[total])) for total in sorted(found) if total >= fewest]
 
 
-def demand_dots(counts: LabelCounts, allocation: Allocation, demand: Allocation, rows: IntArray) -> Plot:
-    """Images of each client under this plan and under full balance, a row for each client."""
-    names = [for_html(counts.client_name(row)) for row in rows]
-    dots = []
-    for label, plan, colour, mark in (
-        ("this plan", allocation, plots.BLUE, "circle"),
-        ("full balance", demand, plots.GREY, "ring"),
-    ):
-        images = plan.per_client[rows]
-        tips = [f"client {name}\n{label}: {number:,} images" for name, number in zip(names, images, strict=True)]
-        dots.append(Series(label, images, range(len(names)), colour, tips, mark=mark))
-    most = max(1, *(int(np.max(each.x)) for each in dots))
-    steps = (part * 10**power for power in range(20) for part in (1, 2, 5))
-    step = next(step for step in steps if 6 * step >= most)  # six parts or fewer
-    return Plot(
-        "Images of each client",
-        ROW * len(names),
-        Axis("", 0, 1.03 * most, {value: f"{value:,}" for value in range(0, most + 1, step)}),
-        Axis("client", len(names) - 0.5, -0.5, dict(enumerate(names))),
-        dots,
-        labels_above=True,
-    )
+def tall_heat_map(counts: LabelCounts, table: IntArray, rows: IntArray, largest: int, screen: Screen = LIGHT) -> Spec:
+    """A heat map with the name of every client, blank where there are no images, whose largest count is strongest."""
+    figure, shown = charts.heat_map(counts, table, rows, largest, "images", screen), table[rows]
+    (trace,), layout = figure["data"], figure["layout"]
+    trace |= {"z": np.log10(np.where(shown, shown, np.nan)), "customdata": shown, "reversescale": screen is not DARK}
+    height = max(150 + ROW * rows.size, 320)
+    length = min(400, height - 180)  # beside the shortest map under the longest names
+    trace["colorbar"] |= {"len": length, "lenmode": "pixels", "y": 1, "yanchor": "top"}
+    angle = 90 if max(map(len, trace["x"])) > 3 else 0  # so that all of them fit
+    layout["xaxis"] |= {"tickangle": angle, "side": "top"}
+    layout["yaxis"] |= {"dtick": 1, "ticklabelstandoff": 7}
+    layout["height"] = height
+    return figure
 
 
 def trade_off(curves: Curves, spec: str, images: int, removed: float) -> Plot:
@@ -171,48 +165,26 @@ def trade_off(curves: Curves, spec: str, images: int, removed: float) -> Plot:
         look, policy = CURVES[name], for_html(spec) if path is plan else name
         points = zip(path.total.tolist(), path.removed.tolist(), strict=True)
         tips = [f"{policy}\n{number:,} images\n{share:.1%} removed" for number, share in points]
-        label = name + look.remark
-        drawn.append(Series(label, path.total, path.removed, look.colour, tips, look.width, look.dash, look.mark))
-    lowest = min(float(path.removed.min()) for path in paths.values())
+        across = np.log10(np.maximum(path.total, 0.01))  # nothing is left of the axis
+        drawn.append(
+            Series(name + look.remark, across, path.removed, look.colour, tips, look.width, look.dash, look.mark)
+        )
+    foot = max(min(0.0, *(float(path.removed.min()) for path in paths.values())), -0.5) - 0.03
     budgets = np.concatenate([path.total for path in paths.values()])
     used = budgets[budgets > 0] if budgets.any() else np.ones(1)
-    start, end = float(used.min()) / 1.2, float(used.max()) * 1.2
+    start, end = np.log10(used.min() / 1.2), np.log10(used.max() * 1.2)
 
     def labels(*parts: int) -> dict[float, str]:
         values = (part * 10**power for power in range(12) for part in parts)
-        return {value: f"{value:,}" for value in values if start <= value <= end}
+        return {float(np.log10(value)): f"{value:,}" for value in values if start <= np.log10(value) <= end}
 
+    shares = {part / 5: f"{part / 5:.0%}" for part in range(-2, 6) if part / 5 >= foot}
     shown = labels(1) if len(labels(1)) > 1 else labels(1, 2, 5)  # one power of ten alone would not show a scale
     return Plot(
         "Imbalance removed for how many images",
         360,
-        Axis("images to generate (logarithmic)", start, end, shown, log=True),
-        _share_axis("imbalance removed", max(min(0.0, lowest), -0.5) - 0.03, 1.05),
+        Axis("images to generate (logarithmic)", float(start), float(end), shown),
+        Axis("imbalance removed", foot, 1.05, shares),
         drawn,
-        curves.budgets,
+        curves.budgets and np.log10(curves.budgets),
     )
-
-
-def concentration(counts: LabelCounts, allocation: Allocation) -> Plot:
-    """The share of the imbalance and of the budget that the most imbalanced clients have."""
-    held = scores.concentration(counts, allocation)
-    shares = np.arange(counts.num_clients + 1) / counts.num_clients
-    lines = []
-    for label, values, colour, dash in (
-        ("imbalance", np.append(0, held.imbalance), plots.VERMILLION, "solid"),
-        ("planned images", np.append(0, held.budget), plots.BLUE, "dashed"),
-    ):
-        points = zip(shares, values, strict=True)
-        tips = [f"the most imbalanced {share:.0%}\nhold {value:.1%} of the {label}" for share, value in points]
-        lines.append(Series(label, shares, values, colour, tips, 2.5, dash))
-    return Plot(
-        "Who holds imbalance and budget",
-        300,
-        _share_axis("share of the clients, most imbalanced first", 0, 1.03),
-        _share_axis("share held", 0, 1.03),
-        [*lines, Series("if all were alike", [0, 1], [0, 1], plots.GREY, width=1, dash="dotted")],
-    )
-
-
-def _share_axis(title: str, start: float, end: float) -> Axis:
-    return Axis(title, start, end, {part / 5: f"{part / 5:.0%}" for part in range(-5, 6) if start <= part / 5 <= end})

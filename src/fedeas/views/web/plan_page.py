@@ -1,8 +1,12 @@
-"""The page with a plan: its controls, its key figures, where images go, what they cost, and downloads."""
+"""The tab with a plan: its controls, its key figures, where images go, what they cost, and downloads.
+
+Its first functions show errors, tabs and figures on both tabs of the planner.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, NamedTuple, get_args
 
@@ -11,31 +15,76 @@ import streamlit as st
 from fedeas.calls.client_counts import NEEDS_IMAGES, CountSource, run_config
 from fedeas.calls.plans import plan
 from fedeas.core.arrays import IntArray
+from fedeas.core.errors import FedEASError
 from fedeas.core.foreign_text import for_markdown, printable
+from fedeas.core.log import log
 from fedeas.data.known import KNOWN
 from fedeas.data.partition import PAPER_SEED
+from fedeas.planning import scores
 from fedeas.planning.advice import ADVICE
 from fedeas.planning.beta import MAX_SHARE, MIN_REMOVED
 from fedeas.planning.columns import ColumnNames
 from fedeas.planning.counts import LabelCounts
 from fedeas.planning.examples import DEFAULT, EXAMPLES
 from fedeas.planning.plan import Plan
-from fedeas.planning.policies import POLICIES, Policy
+from fedeas.planning.policies import POLICIES, FullBalance, Policy
 from fedeas.planning.policies.pool import PoolFill
 from fedeas.planning.request import Limits, policy_left_out
 from fedeas.views import figures as plots
-from fedeas.views.web import MAX_MEGABYTES, charts, html_plot, plan_charts, sources
-from fedeas.views.web.page_parts import cached, explaining, screen, show_chart, show_plot, show_tabs
-from fedeas.views.web.plan_choices import NO_LIMIT, SIZE_WORDS, Choice, Size, table_file, takes_budget
+from fedeas.views.charts import Spec
+from fedeas.views.figures import DARK, LIGHT, Screen
+from fedeas.views.web import MAX_MEGABYTES, choices, html_plot, plan_charts
+from fedeas.views.web.choices import NO_LIMIT, SIZE_WORDS, Choice, Size, table_file, takes_budget
 
 OWN = "classes of equal size"
 PAPER, FILE, DRAW = "Paper", "My file", "Draw"
+MOST_CLIENTS = 500  # rows of a figure, each with its name
 MOST_BESIDE = 25  # classes of heat maps that are side by side
 MOST_WHOLE, SCROLLED = 45, 820  # most clients of a figure without a scroll bar; pixels of a figure with one
+QUIET: dict[str, Any] = {"displayModeBar": False, "scrollZoom": False}
 
-_paper, _drawn, _drawn_from = cached(sources.paper), cached(sources.drawn), cached(sources.drawn_from)
-_uploaded = cached(sources.read_upload)
+cached: Callable[..., Any] = st.cache_data(
+    show_spinner=False,
+    max_entries=32,
+    hash_funcs={LabelCounts: lambda counts: (counts.n.shape, counts.n.tobytes(), counts.clients, counts.classes)},
+)
+"""Keep the results of a function, since Streamlit runs the page again at every change."""
+
+_paper, _drawn, _drawn_from = cached(choices.paper), cached(choices.drawn), cached(choices.drawn_from)
+_uploaded = cached(choices.read_upload)
 _curves, _plan, _rivals = cached(plan_charts.curves), cached(plan), cached(plan_charts.rivals)
+
+
+@contextmanager
+def explaining(place: Any) -> Iterator[None]:
+    """Show an error as one line on the page, and in full only in the server's log."""
+    try:
+        yield
+    except FedEASError as error:
+        place.error(for_markdown(error))
+    except Exception as error:
+        log.exception("the page could not be shown")
+        place.error(for_markdown(f"this cannot be shown ({type(error).__name__}); the server's log says more"))
+
+
+def show_tabs(key: str, tabs: Mapping[str, Callable[[], None]]) -> None:
+    """Tabs by their names, of which only the open one is computed."""
+    for tab, show in zip(st.tabs(list(tabs), key=key, on_change="rerun"), tabs.values(), strict=True):
+        if tab.open:
+            with tab:
+                show()
+
+
+def screen() -> Screen:
+    """The colours of the user's screen."""
+    return DARK if st.context.theme.type == "dark" else LIGHT
+
+
+def show_chart(place: Any, figure: Spec, key: str) -> None:
+    """Show a figure of Plotly."""
+    font = {**figure["layout"]["font"], "family": '"Source Sans", sans-serif'}  # the page's own
+    figure["layout"] |= {"template": "none", "dragmode": False, "font": font}
+    place.plotly_chart(figure, theme=None, config=QUIET, key=f"chart {key}")
 
 
 def show_plan_page() -> None:
@@ -55,7 +104,7 @@ def show_plan_page() -> None:
             side = int(st.number_input("Pixels along a side", 8, 2048, 32, help="Colour, 3 bytes a pixel.", key="side"))
         policy = choice.resolved(counts)
         found = _plan(counts, policy.spec)
-        shown = ShownPlan(found, plots.most(found.per_client, charts.MOST_CLIENTS))
+        shown = ShownPlan(found, plots.most(found.per_client, MOST_CLIENTS))
         with results:
             st.markdown(f"**{for_markdown(found.allocation.policy)}**")
             figures = {
@@ -98,7 +147,7 @@ def choose_federation() -> CountSource | None:
             "The file stays on this machine."
         )
         words = "Only for rows of images whose labels are numbers, if no client has some class."
-        classes = int(st.number_input("Number of classes (0: those that occur)", 0, sources.MAX_CLASSES, help=words))
+        classes = int(st.number_input("Number of classes (0: those that occur)", 0, choices.MAX_CLASSES, help=words))
         with st.expander("Columns, if they are not recognised"):
             columns = [
                 st.text_input(f"Column of the {what}", key=f"{what} column") for what in ("client", "label", "count")
@@ -196,43 +245,49 @@ class ShownPlan(NamedTuple):
         largest = max(int(table[rows].max()) for table in tables.values())
         colours = screen()
         if html_plot.is_small(rows.size, counts.num_classes):
-            st.html(html_plot.HEAT_STYLE.format(**colours._asdict()))
+            st.html(html_plot.STYLE)
             for place, (title, table) in zip(st.columns(2), tables.items(), strict=True):
                 place.html(html_plot.heat_table(counts, table, rows, largest, title, colours))
-            st.html(html_plot.heat_scale(largest, colours))
         else:
             beside = counts.num_classes <= MOST_BESIDE  # more classes need the whole width for their names
             places = self.place().columns(2) if beside else (self.place(), self.place())
             for place, (title, table) in zip(places, tables.items(), strict=True):
-                show_chart(place, charts.heat_map(counts, table, rows, largest, title, colours), title)
+                place.markdown(f"**{title}**")
+                show_chart(place, plan_charts.tall_heat_map(counts, table, rows, largest, colours), title)
         st.caption(f"One colour scale for both; blank means none. {self.selected}")
 
     def clients(self) -> None:
-        """The images of each client, who holds imbalance and budget, and who gets most."""
-        counts, allocation = self.plan.counts, self.plan.allocation
-        with self.place():
-            show_plot(st, plan_charts.demand_dots(counts, allocation, _curves(counts).demand, self.rows))
-        if self.selected:
-            st.caption(self.selected)
-        left, right = st.columns([1.6, 1])
-        show_plot(left, plan_charts.concentration(counts, allocation))
-        order = (-allocation.per_client).argsort(kind="stable")[:10]
-        right.markdown("**Who gets most**")
+        """The images of each client and its share of the imbalance, those who get most first."""
+        counts, allocation, demand = self.plan.counts, self.plan.allocation, FullBalance().allocate(self.plan.counts)
+        parts = scores.client_imbalance(counts)
+        rows = self.rows[(-allocation.per_client[self.rows]).argsort(kind="stable")]
+        images = {"this plan": allocation.per_client[rows], "full balance": demand.per_client[rows]}
         table = {
-            "client": [printable(counts.client_name(row)) for row in order],
-            "real": counts.sizes[order],
-            "synthetic": allocation.per_client[order],
-            "evenness": counts.entropy[order],
+            "client": [printable(counts.client_name(row)) for row in rows],
+            "real": counts.sizes[rows],
+            "evenness": counts.entropy[rows],
+            "imbalance": parts[rows] / (parts.sum() or 1),
+            **images,
         }
         words = "Normalised entropy of the client's labels: 0 is one class only, 1 is balanced."
-        formats = _formats("localized", "real", "synthetic") | _formats("%.2f", "evenness", help=words)
-        right.dataframe(table, hide_index=True, column_config=formats, height="content")
+        formats = _formats("localized", "real") | _formats("%.2f", "evenness", help=words)
+        formats |= _formats("percent", "imbalance", help="The client's share of the imbalance.")
+        most = max(1, *(int(each.max()) for each in images.values()))
+        formats |= {
+            name: st.column_config.ProgressColumn(name, format="localized", min_value=0, max_value=most)
+            for name in images
+        }
+        st.dataframe(table, hide_index=True, column_config=formats, key="clients")
+        if self.selected:
+            st.caption(self.selected)
 
     def budget(self) -> None:
         """What other budgets and policies remove."""
         found = _curves(self.plan.counts)
         plan, interval = self.plan.allocation, found.interval
-        show_plot(st, plan_charts.trade_off(found, plan.policy, plan.total, self.plan.summary.removed))
+        plot = plan_charts.trade_off(found, plan.policy, plan.total, self.plan.summary.removed)
+        st.html(html_plot.STYLE)
+        st.html(html_plot.plot_html(plot, screen()))
         text = interval.reason or (
             f"Betas from {interval.lo:.2f} to {interval.hi:.2f} (shaded) remove at least {MIN_REMOVED:.0%} of the "
             f"imbalance while less than {MAX_SHARE:.0%} of all data is synthetic."

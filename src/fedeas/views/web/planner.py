@@ -13,9 +13,8 @@ from pathlib import Path
 import streamlit as st
 
 from fedeas.core.foreign_text import for_markdown, printable
-from fedeas.views.web import FOLDER_VARIABLE, charts, runs
-from fedeas.views.web.page_parts import explaining, screen, show_chart, show_tabs
-from fedeas.views.web.plan_page import show_plan_page
+from fedeas.views.web import FOLDER_VARIABLE, runs
+from fedeas.views.web.plan_page import explaining, screen, show_chart, show_plan_page, show_tabs
 
 REFRESH_SECONDS = 3.0  # while a run is in progress
 NARROW = """<style>
@@ -56,18 +55,19 @@ def show_runs(folder: Path, watching: bool) -> None:
         st.caption(f"Run directories below {for_markdown(folder)}; {words}.{older * bool(found.left_out)}")
         wanted = st.text_input("Only runs whose name or policy contains", key="filter")
         shown = [run for run in found.runs if wanted.lower() in f"{run.name} {run.policy}".lower()]
-        methods = runs.drawn_methods(shown)
-        show_chart(st, charts.accuracy(methods, screen()), "accuracy")
-        cut = f" Drawn are {charts.MOST_METHODS} of {len(methods):,} methods; filter the list to see others."
+        figure, methods = runs.drawn(shown, screen())
+        if figure is not None:
+            st.markdown("**Accuracy over rounds**")
+            show_chart(st, figure, "accuracy")
+        cut = f" Drawn are {runs.MOST_METHODS} of {methods:,} methods; filter the list to see others."
         st.caption(
             "Line: mean over the finished seeds of a method. Band: from the lowest to the highest seed. Dotted: "
             "unfinished runs, which end in a dot if they are in progress and in a cross if they were stopped."
-            f"{cut * (len(methods) > charts.MOST_METHODS)}"
+            f"{cut * (methods > runs.MOST_METHODS)}"
         )
         names = ("name", "policy", "algorithm", "seed", "state", "changed", "accuracy", "window", "latest", "seen")
-        rows = [[getattr(run, name) for name in names] for run in shown]
-        cells = [[printable(value) if isinstance(value, str) else value for value in row] for row in rows]
-        table = {name: [row[place] for row in cells] for place, name in enumerate(names)}
+        columns = {name: [getattr(run, name) for run in shown] for name in names}
+        table = {name: [printable(v) if isinstance(v, str) else v for v in own] for name, own in columns.items()}
         formats = {
             "changed": st.column_config.DatetimeColumn("last round", format="distance"),
             "accuracy": st.column_config.NumberColumn(format="percent"),

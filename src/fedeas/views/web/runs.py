@@ -5,20 +5,29 @@ A page refreshes every few seconds, so a directory is read again only when its f
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from datetime import datetime
 from functools import lru_cache
-from operator import itemgetter
 from pathlib import Path
+from textwrap import wrap
 from typing import NamedTuple
 
-from fedeas.config.run import RunConfig
+from fedeas.core.foreign_text import for_html
 from fedeas.core.locks import is_held
-from fedeas.runs.accuracy_curves import AccuracyCurve, RoundRange
-from fedeas.runs.methods import grouped
+from fedeas.runs.accuracy_curves import RoundRange
 from fedeas.runs.store import LOCK, ROUNDS, RunState, RunStore, read_run
+from fedeas.views.charts import Spec, convergence
+from fedeas.views.figures import LIGHT, Screen
+from fedeas.views.methods import RunSnapshot, grouped_by_method
 
 MOST_RUNS = 200
+MOST_METHODS = 24  # lines of the figure
+# Below the figure, for narrow screens; it may take all the room that `drawn` adds for it.
+LEGEND = {
+    "orientation": "h", "xref": "container", "x": 0, "yref": "container", "y": 0, "yanchor": "bottom",
+    "tracegroupgap": 0, "maxheight": 1,
+}  # fmt: skip
+LEGEND_LINE, LEGEND_CHARACTERS = 20, 50  # pixels and characters of a line of the legend on a narrow screen
 FILES = ("config.json", ROUNDS, "summary.json")
 
 Stamps = tuple[tuple[int, int], ...]
@@ -26,7 +35,7 @@ Stamps = tuple[tuple[int, int], ...]
 
 
 class ListedRun(NamedTuple):
-    """One run directory: its config, if it can be read, its progress, and its accuracy over the rounds so far.
+    """One run directory: its content, if it can be read, and what the page lists of it.
 
     `accuracy` is the mean over the rounds of the `window`, once the run is finished; `latest` is the last evaluation.
     """
@@ -41,19 +50,8 @@ class ListedRun(NamedTuple):
     latest: float | None = None
     seen: str = ""
     changed: datetime | None = None
-    curve: AccuracyCurve = AccuracyCurve((), ())
-    finished: bool = False
     under_way: bool = False
-    config: RunConfig | None = None
-
-
-class ListedMethod(NamedTuple):
-    """Runs with a curve that differ only in their seed; no two methods have the same name."""
-
-    name: str
-    policy: str
-    finished: list[ListedRun]
-    unfinished: list[ListedRun]
+    content: RunSnapshot | None = None
 
 
 class Listing(NamedTuple):
@@ -75,7 +73,7 @@ def listed(folder: Path) -> Listing:
     runs = []
     for changed, stamps, path in found[:MOST_RUNS]:
         run = _read(path, changed, stamps)
-        if run.config is not None and not run.finished:  # it is in progress if a process holds its lock
+        if run.content is not None and not run.content.finished:  # it is in progress if a process holds its lock
             under_way = is_held(path / LOCK)
             state = RunState.RUNNING if under_way else RunState.STOPPED
             run = run._replace(state=f"{state}: {run.state}", under_way=under_way)
@@ -102,28 +100,38 @@ def _read(path: Path, changed: int, stamps: Stamps) -> ListedRun:
     found = ListedRun(path.name, changed=datetime.fromtimestamp(changed / 1e9))
     try:
         run = read_run(path)
-        config, done = run.config, run.rounds()
-        curve = AccuracyCurve.of(done)
-        found = found._replace(
-            policy=config.policy, algorithm=config.algorithm, seed=config.seed, config=config, seen=run.seen,
-            curve=curve, latest=curve.accuracy[-1] if curve.rounds else None,
-            state=f"{len(done):,} of {config.rounds.total:,} rounds",
-        )  # fmt: skip
         if run.finished:
-            summary = run.summary()
-            accuracy, window = float(summary["accuracy"]), str(RoundRange(*summary["window"]))
-            found = found._replace(state="finished", finished=True, accuracy=accuracy, window=window)
+            run.check_summary()
+        content = RunSnapshot(run, run.rounds(), run.summary() if run.finished else None, None)
+        config, curve, done = run.config, content.curve, len(content.rounds)
+        found = found._replace(
+            policy=config.policy, algorithm=config.algorithm, seed=config.seed, seen=run.seen, content=content,
+            latest=curve.accuracy[-1] if curve.rounds else None, state=f"{done:,} of {config.rounds.total:,} rounds",
+        )  # fmt: skip
+        if content.summary is not None:
+            accuracy, window = float(content.summary["accuracy"]), str(RoundRange(*content.summary["window"]))
+            found = found._replace(state="finished", accuracy=accuracy, window=window)
         return found
     except Exception as error:  # a damaged file may raise anything; the others are shown all the same
         reason = " ".join(str(error).removeprefix(f"{path}: ").split()) or type(error).__name__
         return ListedRun(path.name, state=f"cannot be read: {reason}", changed=found.changed)
 
 
-def drawn_methods(runs: Sequence[ListedRun]) -> list[ListedMethod]:
-    """The runs that have a curve, by method."""
-    drawn = [(run, run.config) for run in runs if run.config is not None and run.curve.rounds]
-    methods = []
-    for name, group in grouped(drawn, itemgetter(1)).items():
-        finished, unfinished = ([run for run, _ in group if run.finished is done] for done in (True, False))
-        methods.append(ListedMethod(name, group[0][0].policy.partition("(")[0], finished, unfinished))
-    return methods
+def drawn(listed: Iterable[ListedRun], screen: Screen = LIGHT) -> tuple[Spec | None, int]:
+    """The accuracy of the latest methods over rounds, if there is any, and how many methods have one.
+
+    A dotted line ends in a dot if the run is in progress, and in a cross if it was stopped.
+    """
+    runs = {found: run for run in listed if (found := run.content) is not None and found.curve.rounds}
+    order = list(runs)
+    methods = sorted(grouped_by_method(order, screen=screen), key=lambda method: order.index(method.runs[0]))
+    if not methods:
+        return None, 0
+    ends = {found: ("circle" if run.under_way else "x", f"{run.name}, {run.state}") for found, run in runs.items()}
+    figure = convergence(methods[:MOST_METHODS], screen=screen, ends=ends)
+    names = [wrap(method.name, LEGEND_CHARACTERS) for method in methods[:MOST_METHODS]]
+    for trace in figure["data"]:
+        trace["name"] = "<br>".join(map(for_html, names[int(trace["legendgroup"])]))
+    height = 440 + LEGEND_LINE * sum(map(len, names))
+    figure["layout"] |= {"showlegend": True, "legend": LEGEND, "height": height}
+    return figure, len(methods)

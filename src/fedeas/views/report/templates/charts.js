@@ -28,10 +28,10 @@
 
   // A heat map is coloured by logarithms; the colour of most samples is the farthest from the page's.
   const mapped = (trace) => {
-    const each = (change) => trace.text.map((row) => row.map(change));
+    const each = (change) => trace.customdata.map((row) => row.map(change));
     const dark = getComputedStyle(root).colorScheme === "dark";
     return { ...trace, z: each((count) => count ? Math.log10(count) : null), text: each((count) => count || ""),
-      customdata: trace.text, reversescale: !dark };
+      reversescale: !dark };
   };
 
   const draw = ({ place, text, hidden }, width) => {

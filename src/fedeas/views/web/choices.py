@@ -1,11 +1,15 @@
-"""Where a page's label counts come from: a file, one of the paper's partitions, or a draw.
+"""What a user of the page chooses: label counts, a policy and the size of its budget; and the files to download.
 
-The size of an upload is limited before it is parsed, since a small file can describe a huge table.
+Label counts come from a file, one of the paper's partitions, or a draw. The size of an upload is limited before it is
+parsed, since a small file can describe a huge table.
 """
 
 from __future__ import annotations
 
 import re
+import shlex
+from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -15,10 +19,13 @@ from fedeas.calls.client_counts import CountSource, plan_arguments, saved_split
 from fedeas.core.errors import InputError
 from fedeas.data.known import KNOWN
 from fedeas.data.partition import PAPER_SEED, dirichlet
+from fedeas.planning.beta import MAX_SHARE, MIN_REMOVED
 from fedeas.planning.columns import ColumnNames
-from fedeas.planning.counts import LabelCounts
+from fedeas.planning.counts import Allocation, LabelCounts
 from fedeas.planning.examples import DEFAULT, find_example
-from fedeas.planning.tables import CountTable
+from fedeas.planning.policies import POLICIES, FedEAS, Policy
+from fedeas.planning.request import Limits, choose_policy
+from fedeas.planning.tables import CountTable, write_allocation
 from fedeas.views.web import MAX_MEGABYTES
 
 MAX_CLASSES = 1_000
@@ -99,3 +106,66 @@ def _check_size(clients: int, classes: int) -> None:
             f"{clients:,} clients x {classes:,} classes are too many for this page, which shows "
             f"{MAX_CLASSES:,} classes and {MAX_CELLS:,} counts at most; {ELSEWHERE}"
         )
+
+
+class Size(StrEnum):
+    """Ways to choose the size of the budget."""
+
+    BETA = "beta"
+    TOTAL = "at most so many images"
+    MINUTES = "at most so many minutes"
+    SHARE = "synthetic share below"
+    REMOVED = "imbalance removed, at least"
+    AUTO = "the paper's two conditions"
+
+
+SIZE_WORDS = {
+    Size.BETA: "FedEAS's one parameter: twice the beta is about twice the images for every client.",
+    Size.TOTAL: "The largest beta that stays within this many images.",
+    Size.MINUTES: "The largest beta whose images are generated in this time.",
+    Size.SHARE: "The largest beta that keeps the synthetic part of all data below this.",
+    Size.REMOVED: "The smallest beta that removes this much of the label imbalance.",
+    Size.AUTO: (
+        f"The roundest beta that removes {MIN_REMOVED:.0%} of the imbalance with less than {MAX_SHARE:.0%} of all "
+        "data synthetic."
+    ),
+}
+
+NO_LIMIT = Limits()
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The spec of a policy, and how the size of its budget is limited."""
+
+    spec: str = "fedeas"
+    limits: Limits = NO_LIMIT
+
+    def resolved(self, counts: LabelCounts) -> Policy:
+        """The policy itself."""
+        return choose_policy(self.spec, self.limits, counts)
+
+    def commands(self, federation: CountSource) -> str:
+        """The command that gives the same numbers, after the command that makes the table, if there is one."""
+        chosen = [] if self.spec == "fedeas" else ["--policy", self.spec]
+        for name, value in vars(self.limits).items():
+            option = f"--{name.replace('_', '-')}"
+            if value is True:
+                chosen.append(option)
+            elif value is not None and value is not False:  # 0 is a limit
+                chosen += [option, f"{value:.12g}"]
+        plan = " ".join(["fedeas plan", federation.arguments, *map(shlex.quote, chosen)])
+        return "\n".join(line for line in (federation.made_by, plan) if line)
+
+
+def takes_budget(policy: str) -> bool:
+    """Whether the user chooses the size of this policy's budget."""
+    return issubclass(POLICIES[policy], FedEAS) or bool(POLICIES[policy].budget_field)
+
+
+def table_file(counts: LabelCounts, allocation: Allocation | None = None, ending: str = ".csv") -> bytes:
+    """The allocation, or the counts, as ``.csv`` or ``.parquet``, as ``fedeas plan --out`` writes it."""
+    with TemporaryDirectory(prefix="fedeas-planner-") as folder:
+        path = Path(folder) / f"allocation{ending}"
+        write_allocation(path, counts, Allocation(counts.n) if allocation is None else allocation)
+        return path.read_bytes()

@@ -19,7 +19,7 @@ from fedeas.runs.accuracy_curves import AccuracyCurve
 from fedeas.runs.comparison import Measured, Seeds
 from fedeas.runs.methods import Settings, defines_method, federation_of, grouped, named, settings_of
 from fedeas.runs.store import Record, Run
-from fedeas.views.figures import INK, Look, looks_of
+from fedeas.views.figures import INK, PAGE, Look, Screen, looks_of
 
 Accuracies = NDArray[np.float64]
 
@@ -89,15 +89,10 @@ class MethodRuns:
         planned = self.runs[0].planned
         return planned[1].total if planned else 0
 
-    @cached_property
-    def finished_curves(self) -> list[AccuracyCurve]:
-        """The accuracy curves of the finished runs, as far as they were evaluated."""
-        return [each.curve for each in self.runs if each.finished and each.curve.rounds]
-
-    @cached_property
-    def unfinished_curves(self) -> list[AccuracyCurve]:
-        """The accuracy curves of the other runs."""
-        return [each.curve for each in self.runs if not each.finished and each.curve.rounds]
+    @property
+    def drawn(self) -> list[RunSnapshot]:
+        """The runs that were evaluated, so that they have a curve."""
+        return [each for each in self.runs if each.curve.rounds]
 
     @property
     def accuracy(self) -> Measured:
@@ -115,22 +110,19 @@ class MethodRuns:
         return str(self.config.model_copy(update={"policy": NO_GENERATION}).method)
 
 
-def grouped_by_method(runs: Sequence[RunSnapshot], wanted: str | None = None) -> list[MethodRuns]:
+def grouped_by_method(
+    runs: Iterable[RunSnapshot], wanted: str | None = None, screen: Screen = PAGE
+) -> list[MethodRuns]:
     """Group runs by method, ordered by samples and then by falling accuracy, each with its own name and look.
 
     `wanted` is the name or label of the method that others are compared with.
     """
-    known: dict[str, RunSnapshot] = {}
-    for each in runs:  # under two labels, the report would rank a method against itself
-        twin = known.setdefault(each.run.config.fingerprint, each)
-        if twin is not each:
-            raise InputError(f"{each.run.path}: the same config and seed as {twin.run.path}; give one of them")
     groups = grouped(runs, lambda each: each.run.config)
     methods = [MethodRuns(name, tuple(members), Look("")) for name, members in groups.items()]
     methods.sort(key=lambda method: (method.total, -method.accuracy.mean if method.finished else math.inf))
     looks = looks_of([method.config.policy.partition("(")[0] for method in methods])
     # For black the page has its own colour of text, which a dark screen inverts.
-    looks = [look._replace(colour="var(--ink)") if look.colour == INK else look for look in looks]
+    looks = [look._replace(colour=screen.ink) if look.colour == INK else look for look in looks]
     labels = {each.name: {run.run.config.label for run in each.runs} for each in methods if each.finished}
     name = None if wanted is None else named(wanted, labels)
     return [replace(each, look=look, is_chosen=each.name == name) for each, look in zip(methods, looks, strict=True)]
