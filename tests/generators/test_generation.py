@@ -264,7 +264,7 @@ def test_the_images_are_those_of_a_run(tmp_path):
     assert (done.images, done.made) == (plan.total, 0)  # the run has made them all
 
 
-@pytest.mark.parametrize("ending", ["csv", "parquet", "json"])
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
 def test_a_written_plan_is_read_with_its_names(tmp_path, ending):
     counts = LabelCounts([[5, 0], [3, 4]], ["=1+1", "b,c"], ["cat", "-dog"])
     plan = fedeas.plan(counts, beta=9)

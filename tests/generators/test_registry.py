@@ -406,9 +406,9 @@ def test_identities_are_computed_without_torch():
     script = """
 import sys
 sys.modules["torch"] = sys.modules["safetensors.torch"] = None
-from fedeas.models import initial_weights as starts
+from fedeas.core.weight_files import model_weights, weights_digest
 from fedeas.generators.kinds import parse_generator
-print(parse_generator("agreeing(of=diffusion)").content("digits")["of weights"], starts.content("digits")["weights"])
+print(parse_generator("agreeing(of=diffusion)").content("digits")["of weights"], weights_digest(model_weights("digits")))
 """
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout.split() == [weights_digest(generator_weights("digits"))] * 2

@@ -405,7 +405,7 @@ def test_only_finished_runs_of_this_version_count(finished, tmp_path):
     run = finished(FULL.config(HERE, FEDEAS))
     (run.path / "summary.json").unlink()
     assert not Results([tmp_path]).has(run.config)
-    with pytest.raises(InputError, match="no such file"):
+    with pytest.raises(InputError, match="not finished"):
         pack_runs([run], tmp_path / "some.parquet")
     strange = tmp_path / "strange"
     strange.mkdir()
