@@ -14,8 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from fedeas.core.errors import InputError, reason_of
-from fedeas.core.log import log
+from fedeas.core.errors import InputError, log, reason_of
 
 COMPUTING = ("cpu", "cuda", "mps", "xpu")
 MOST_CALLS, LONG_ENOUGH = 5, 0.5  # the measurement ends after this many calls or seconds, whichever comes first

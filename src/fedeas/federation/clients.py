@@ -17,10 +17,9 @@ from fedeas.config.run import OWN, RunConfig
 from fedeas.core.arrays import IntArray
 from fedeas.core.devices import chosen_device, device_name, torch_precision, torch_threads
 from fedeas.core.digests import json_digest
-from fedeas.core.errors import InputError
+from fedeas.core.errors import InputError, log
 from fedeas.core.files import PathLike
 from fedeas.core.locks import locked
-from fedeas.core.log import log
 from fedeas.core.provenance import Seen, data_digest
 from fedeas.core.weight_files import GENERATOR
 from fedeas.data.dataset import Dataset

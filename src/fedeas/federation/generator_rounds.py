@@ -19,7 +19,7 @@ from fedeas.algorithms.fedavg import FedAvg
 from fedeas.config.generators import Federated
 from fedeas.core.devices import copy_all
 from fedeas.core.digests import stream_seed
-from fedeas.core.log import log
+from fedeas.core.errors import log
 from fedeas.generators.diffusion.presets import Preset
 from fedeas.generators.diffusion.updates import ClientUpdates, sent_moments
 

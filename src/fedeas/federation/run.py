@@ -24,9 +24,8 @@ from fedeas.config.sections import ModelConfig
 from fedeas.core import VERSION
 from fedeas.core.arrays import IntArray
 from fedeas.core.devices import chosen_device, device_name, seconds_of, torch_precision, torch_threads
-from fedeas.core.errors import InputError
+from fedeas.core.errors import InputError, log
 from fedeas.core.files import PathLike
-from fedeas.core.log import log
 from fedeas.core.weight_files import checkout_of
 from fedeas.federation.checkpoint import Saver
 from fedeas.federation.clients import Clients, LocalClients, OnStage, bytes_of

@@ -28,8 +28,7 @@ from fedeas.config.run import OWN, RunConfig
 from fedeas.core import VERSION
 from fedeas.core.arrays import IntArray, cores
 from fedeas.core.devices import torch_precision, torch_threads
-from fedeas.core.errors import FedEASError, InputError
-from fedeas.core.log import log
+from fedeas.core.errors import FedEASError, InputError, log
 from fedeas.core.provenance import Answer
 from fedeas.fast import backend_for
 from fedeas.federation.clients import GeneratorStage, OnStage, ReadyClients, budget_record, check_pool_size

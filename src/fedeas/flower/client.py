@@ -27,9 +27,8 @@ from fedeas.config.run import OWN, RunConfig
 from fedeas.core.arrays import IntArray
 from fedeas.core.devices import chosen_device
 from fedeas.core.digests import json_digest
-from fedeas.core.errors import FedEASError, InputError
+from fedeas.core.errors import FedEASError, InputError, log
 from fedeas.core.files import make_folder, write_bytes
-from fedeas.core.log import log
 from fedeas.core.records import read_arrays, read_record, write_arrays, write_record
 from fedeas.core.spec import installed, own_code_in
 from fedeas.core.weight_files import GENERATOR

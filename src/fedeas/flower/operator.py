@@ -21,9 +21,8 @@ from pathlib import Path
 from typing import Any
 
 from fedeas.core import VERSION
-from fedeas.core.errors import FedEASError, InputError, RunError
+from fedeas.core.errors import FedEASError, InputError, RunError, log
 from fedeas.core.files import known_error, make_folder, write_bytes
-from fedeas.core.log import log
 from fedeas.core.records import read_bytes
 
 SENT = re.compile(r"fedeas ends with exit code (\d+): (.*)")

@@ -23,8 +23,7 @@ from numpy.typing import ArrayLike, NDArray
 from fedeas.config.generators import SdTurbo
 from fedeas.core.arrays import IntArray
 from fedeas.core.devices import chosen_device
-from fedeas.core.errors import InputError, RunError, extra_for
-from fedeas.core.log import log
+from fedeas.core.errors import InputError, RunError, extra_for, log
 from fedeas.generators.base import address_noise, noise_keys
 from fedeas.generators.memory import chosen_precision, in_batches
 

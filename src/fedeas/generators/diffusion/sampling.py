@@ -15,8 +15,7 @@ from torch import Tensor, nn
 
 from fedeas.core.arrays import IntArray
 from fedeas.core.digests import json_digest
-from fedeas.core.errors import InputError
-from fedeas.core.log import log
+from fedeas.core.errors import InputError, log
 from fedeas.generators.acceleration import captured, load_kernels
 from fedeas.generators.base import Shape
 from fedeas.generators.diffusion.noise import DeviceNoise

@@ -15,9 +15,8 @@ import streamlit as st
 from fedeas.calls.client_counts import NEEDS_IMAGES, CountSource, run_config
 from fedeas.calls.plans import plan
 from fedeas.core.arrays import IntArray
-from fedeas.core.errors import FedEASError
+from fedeas.core.errors import FedEASError, log
 from fedeas.core.foreign_text import for_markdown, printable
-from fedeas.core.log import log
 from fedeas.data.known import KNOWN
 from fedeas.data.partition import PAPER_SEED
 from fedeas.planning import scores
