@@ -17,7 +17,7 @@ import numpy as np
 from numpy.lib.npyio import NpzFile
 from numpy.typing import NDArray
 
-from fedeas.core.digests import json_digest
+from fedeas.core.arrays import json_digest
 from fedeas.core.errors import InputError, reason_of
 from fedeas.core.files import PathLike, flush, make_folder, writing, written_whole
 

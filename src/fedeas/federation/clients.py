@@ -14,9 +14,8 @@ from torch import nn
 
 from fedeas.algorithms.base import Arrays, Fleet
 from fedeas.config.run import OWN, RunConfig
-from fedeas.core.arrays import IntArray
+from fedeas.core.arrays import IntArray, json_digest
 from fedeas.core.devices import chosen_device, device_name, torch_precision, torch_threads
-from fedeas.core.digests import json_digest
 from fedeas.core.errors import InputError, log
 from fedeas.core.files import PathLike
 from fedeas.core.locks import locked

@@ -12,8 +12,7 @@ from numpy.typing import ArrayLike
 
 from fedeas.config.run import OWN, UNSEEDED, RunConfig
 from fedeas.config.sections import PartitionConfig
-from fedeas.core.arrays import IntArray
-from fedeas.core.digests import stream
+from fedeas.core.arrays import IntArray, stream
 from fedeas.core.errors import InputError
 from fedeas.data.dataset import Dataset
 from fedeas.data.known import KNOWN

@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fedeas.core.arrays import BoolArray, IntArray, digest_of_arrays
-from fedeas.core.digests import json_digest, stream
+from fedeas.core.arrays import BoolArray, IntArray, digest_of_arrays, json_digest, stream
 from fedeas.generators.bank import BankedGenerator
 from fedeas.generators.base import (
     GeneratorWrapper,

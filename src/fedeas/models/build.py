@@ -12,7 +12,7 @@ import torch
 from safetensors.torch import save
 from torch import Tensor, nn
 
-from fedeas.core.digests import stream_seed
+from fedeas.core.arrays import stream_seed
 from fedeas.core.errors import InputError, reason_of
 from fedeas.core.files import PathLike
 from fedeas.core.provenance import NOT_KNOWN, TEST, Answer, DatasetParts, Seen, check_clean, seen_by, which_images

@@ -16,8 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 from torch.nn import functional
 
-from fedeas.core.arrays import FloatArray, IntArray, digest_of_arrays, row_blocks
-from fedeas.core.digests import json_digest
+from fedeas.core.arrays import FloatArray, IntArray, digest_of_arrays, json_digest, row_blocks
 from fedeas.core.errors import InputError
 from fedeas.core.files import PathLike
 from fedeas.core.locks import locked
