@@ -15,7 +15,7 @@ from fedeas.config.sections import PartitionConfig
 from fedeas.core.arrays import IntArray, stream
 from fedeas.core.errors import InputError
 from fedeas.data.dataset import Dataset
-from fedeas.data.known import KNOWN
+from fedeas.data.names import KNOWN
 from fedeas.data.partition import Partition, dirichlet, iid, paper_replay, shards
 from fedeas.data.sources import load_dataset, load_test_part
 from fedeas.data.split_file import natural_split, read_split

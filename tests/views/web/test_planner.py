@@ -38,7 +38,7 @@ from fedeas.calls.plans import plan as fedeas_plan
 from fedeas.cli import main
 from fedeas.config import RunConfig, load_config
 from fedeas.core.foreign_text import for_markdown
-from fedeas.data.known import KNOWN
+from fedeas.data.names import KNOWN
 from fedeas.data.partition import dirichlet, paper_replay
 from fedeas.data.sources import load_dataset
 from fedeas.federation.split import split_data, split_of

@@ -17,7 +17,7 @@ import numpy as np
 
 from fedeas.calls.client_counts import CountSource, plan_arguments, saved_split
 from fedeas.core.errors import InputError
-from fedeas.data.known import KNOWN
+from fedeas.data.names import KNOWN
 from fedeas.data.partition import PAPER_SEED, dirichlet
 from fedeas.planning.beta import MAX_SHARE, MIN_REMOVED
 from fedeas.planning.columns import ColumnNames

@@ -17,7 +17,7 @@ from fedeas.calls.plans import plan
 from fedeas.core.arrays import IntArray
 from fedeas.core.errors import FedEASError, log
 from fedeas.core.foreign_text import for_markdown, printable
-from fedeas.data.known import KNOWN
+from fedeas.data.names import KNOWN
 from fedeas.data.partition import PAPER_SEED
 from fedeas.planning import scores
 from fedeas.planning.advice import ADVICE
