@@ -214,11 +214,6 @@ def kept_classifier(
         return made
 
 
-def suited_judge(shape: Shape, device: Device) -> str:
-    """The network for judging images of this shape in minutes: without a GPU the small one, as in a run."""
-    return suited_to(shape) if torch.device(device).type != "cpu" else "small-cnn"
-
-
 @dataclass(frozen=True, eq=False)
 class _TrainingSet:
     """All images on the device, with a frame around them for random crops; batches are selected by index."""
