@@ -230,8 +230,8 @@ def read_split(path: str, dataset: Dataset) -> tuple[Partition, Notes]:
     in a folder are their paths below it; those of a file without a test part are the numbers of its rows. Samples that
     the table does not name go to no client.
     """
+    notes: list[str] = []
     if format_of(path, *FORMATS) == ".npz":
-        notes: Notes = ()
         saved = Partition.load(path)
         if not np.array_equal(saved.labels, dataset.labels):
             made = f"made for {saved.labels.size:,} other samples; {dataset.name} gives clients {dataset.labels.size:,}"
@@ -241,32 +241,28 @@ def read_split(path: str, dataset: Dataset) -> tuple[Partition, Notes]:
             raise InputError(f"{path}: some sample is with two clients; give each to one")
         split = replace(saved, recipe={**saved.recipe, "file": path})
     else:
-        split, notes = _table(path, dataset)
+        columns = read_columns(path)
+        clients = [values for name, values in columns.items() if Column(name).names_clients()]
+        samples = [values for name, values in columns.items() if Column(name).names_samples()]
+        if len(clients) != 1 or len(samples) != 1:
+            what = "client" if len(clients) != 1 else "sample"
+            raise InputError(f"{path}: needs one column client and one column sample; rename the {what} column")
+        rows = _rows(path, samples[0], dataset)
+        names, owners = np.unique(np.array(clients[0]), return_inverse=True)
+        places = np.array(rows)
+        indices = tuple(places[(owners == number) & (places >= 0)] for number in range(names.size))
+        recipe = {"scheme": "file", "file": path, "clients": names.size}
+        split = _of_training_parts(indices, dataset, recipe, tuple(map(str, names.tolist())))
+        for_testing, all_samples = rows.count(TESTING), dataset.labels.size
+        unnamed = all_samples - (len(rows) - for_testing)
+        if for_testing:
+            notes.append(f"{path}: {for_testing:,} rows name test images, which go to no client")
+        if unnamed:
+            notes.append(f"{path}: {unnamed:,} of {all_samples:,} training samples are not named and go to no client")
     empty = next((number for number, part in enumerate(split.indices) if not part.size), None)
     if empty is not None:
         name = str(empty) if split.clients is None else split.clients[empty]
         raise InputError(f"{path}: client {name!r} has no training sample; give it some or remove it")
-    return split, notes
-
-
-def _table(path: str, dataset: Dataset) -> tuple[Partition, Notes]:
-    columns = read_columns(path)
-    clients = [values for name, values in columns.items() if Column(name).names_clients()]
-    samples = [values for name, values in columns.items() if Column(name).names_samples()]
-    if len(clients) != 1 or len(samples) != 1:
-        what = "client" if len(clients) != 1 else "sample"
-        raise InputError(f"{path}: needs one column client and one column sample; rename the {what} column")
-    rows = _rows(path, samples[0], dataset)
-    names, owners = np.unique(np.array(clients[0]), return_inverse=True)
-    places = np.array(rows)
-    indices = tuple(places[(owners == number) & (places >= 0)] for number in range(names.size))
-    recipe = {"scheme": "file", "file": path, "clients": names.size}
-    split = _of_training_parts(indices, dataset, recipe, tuple(map(str, names.tolist())))
-    for_testing, all_samples = rows.count(TESTING), dataset.labels.size
-    unnamed = all_samples - (len(rows) - for_testing)
-    notes = [f"{path}: {for_testing:,} rows name test images, which go to no client"] if for_testing else []
-    if unnamed:
-        notes.append(f"{path}: {unnamed:,} of {all_samples:,} training samples are not named and go to no client")
     return split, tuple(notes)
 
 

@@ -221,8 +221,10 @@ class ParquetFile(ArrowTable):
             raise InputError(EMPTY)
         for batch in self.file.iter_batches(max(1, cells // width), columns=columns):
             counts, clients = from_wide(pa.Table.from_batches([batch]), layout, start)
-            if clients is not None:
-                hashes.append(_hashes(clients))
+            if clients is not None and pa.types.is_integer(clients.type):
+                hashes.append(clients.to_numpy().astype(np.int64))
+            elif clients is not None:
+                hashes.append(np.fromiter(map(hash, clients.to_pylist()), dtype=np.int64, count=len(clients)))
             yield start, counts, clients
             start += len(batch)
         if hashes:
@@ -335,12 +337,6 @@ def _sorted_names(column: pa.ChunkedArray, what: str) -> tuple[Any, Any]:
     names, which = coded_names(column, what)
     ordered, places = np.unique(names.to_numpy(zero_copy_only=False), return_inverse=True)
     return ordered, places[which]
-
-
-def _hashes(column: Any) -> Any:
-    if pa.types.is_integer(column.type):
-        return column.to_numpy().astype(np.int64)
-    return np.fromiter(map(hash, column.to_pylist()), dtype=np.int64, count=len(column))
 
 
 def _numbers(column: pa.ChunkedArray, name: str, first_row: int = 0, clients: Any = None) -> Any:
