@@ -40,7 +40,7 @@ from fedeas.algorithms.base import Fleet
 from fedeas.config import EngineConfig, TrainConfig, load_config
 from fedeas.core.devices import torch_precision
 from fedeas.data.client import ClientData, Normaliser
-from fedeas.data.known import KNOWN
+from fedeas.data.names import KNOWN
 from fedeas.data.partition import paper_replay
 from fedeas.fast import backend_for, fused, gpu_engine, stacked, stacked_layers
 from fedeas.fast import lanes as lanes_module

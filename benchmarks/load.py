@@ -33,7 +33,7 @@ os.environ["ARROW_DEFAULT_MEMORY_POOL"] = "system"  # Arrow's own pool reserves 
 resource.setrlimit(resource.RLIMIT_DATA, (int(sys.argv[3]),) * 2)
 from measure import peak_resident_bytes
 from fedeas import parse_policy
-from fedeas.planning.request import plan_file
+from fedeas.planning.request import plan_in_parts, write_plan
 from fedeas.planning.tables import CountTable
 
 class Counted(CountTable):
@@ -43,8 +43,8 @@ class Counted(CountTable):
         self.passes += 1
         return super().chunks(*options, **more)
 
-table, start = Counted(sys.argv[1]), time.perf_counter()
-summary = plan_file(table, parse_policy(sys.argv[4]), sys.argv[2])
+table, policy, start = Counted(sys.argv[1]), parse_policy(sys.argv[4]), time.perf_counter()
+summary = write_plan(plan_in_parts(table, policy), policy.spec, sys.argv[2])
 found = {"seconds": time.perf_counter() - start, "peak": peak_resident_bytes(), "passes": table.passes}
 print(json.dumps({**found, "clients": summary.clients, "samples": summary.synthetic}))
 """

@@ -16,11 +16,12 @@ PLAN = """
 import json, sys, time
 from measure import peak_resident_bytes
 from fedeas import FedEAS
-from fedeas.planning.request import plan_file
+from fedeas.planning.request import plan_in_parts, write_plan
 from fedeas.planning.tables import CountTable
 
 start = time.perf_counter()
-summary = plan_file(CountTable(sys.argv[1]), FedEAS(12), sys.argv[2])
+policy = FedEAS(12)
+summary = write_plan(plan_in_parts(CountTable(sys.argv[1]), policy), policy.spec, sys.argv[2])
 elapsed = time.perf_counter() - start
 print(json.dumps({"seconds": elapsed, "peak": peak_resident_bytes(), "clients": summary.clients}))
 """

@@ -12,7 +12,7 @@ from fedeas.algorithms import FedAvg, FedProx, parse_algorithm
 from fedeas.algorithms.base import ClientJob, Fleet, Reply, load_model, model_arrays, weighted_mean
 from fedeas.algorithms.local_sgd import augmented, learning_rate, local_sgd, plan_batches
 from fedeas.config import TrainConfig
-from fedeas.core.digests import stream
+from fedeas.core.arrays import stream
 from fedeas.core.errors import InputError, RunError, SpecError
 from fedeas.data.client import ClientData, Normaliser
 from fedeas.federation.rounds import Schedule, federate

@@ -23,7 +23,7 @@ from fedeas.algorithms.fedgen import (
 )
 from fedeas.algorithms.local_sgd import Batch
 from fedeas.config import TrainConfig
-from fedeas.core.digests import stream_seed
+from fedeas.core.arrays import stream_seed
 from fedeas.core.errors import InputError
 from fedeas.data.client import ClientData, Normaliser
 from fedeas.models.build import build_model

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from fedeas import InputError
 from fedeas.core.records import (
     Journal,
-    line_of,
     read_arrays,
     read_record,
     write_arrays,
@@ -41,8 +40,10 @@ def test_a_record_is_read_as_it_was_written(tmp_path_factory, record):
     path = tmp_path_factory.getbasetemp() / "record.json"
     write_record(path, record)
     assert read_record(path) == record
-    path.write_text(line_of(record) + "\n")
-    assert Journal(path, "").read() == [record]
+    journal = Journal(path.with_suffix(".jsonl"), "")
+    journal.path.unlink(missing_ok=True)
+    journal.add(record)
+    assert journal.read() == [record]
 
 
 def test_tuples_and_whole_keys_are_read_as_json_has_them(tmp_path):
@@ -65,7 +66,8 @@ def test_every_flipped_bit_of_a_record_is_noticed_or_changes_nothing(tmp_path):
 
 def test_every_flipped_bit_of_a_line_is_noticed(tmp_path):
     journal = Journal(tmp_path / "r.jsonl", "")
-    for _, content in flipped(line_of(RECORD).encode()):
+    journal.add(RECORD)
+    for _, content in flipped(journal.path.read_bytes().removesuffix(b"\n")):
         journal.path.write_bytes(content + b"\n")
         try:
             found = journal.read()

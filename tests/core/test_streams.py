@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 import fedeas
-from fedeas.core.digests import stream, stream_seed
+from fedeas.core.arrays import stream, stream_seed
 
 ROOT = Path(fedeas.__file__).parent
 GRID = (0, 1, 2, 41)  # of seeds, rounds and clients alike
@@ -33,7 +33,7 @@ def uses():
     found = [
         (node.args[0].value, len(node.args) - 1)
         for path, node in calls({"stream", "stream_seed"}, "**/*.py")
-        if path.name != "digests.py"
+        if path.name != "arrays.py"
         and isinstance(node.args[0], ast.Constant)  # torch's own streams have another meaning
     ]
     names = [name for name, _ in found]

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from fedeas import InputError, imbalance
 from fedeas.config import PartitionConfig
-from fedeas.data.known import KNOWN
+from fedeas.data.names import KNOWN
 from fedeas.data.partition import Partition, dirichlet, iid, paper_replay, shards
 from fedeas.federation.split import split_as
 

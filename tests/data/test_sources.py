@@ -15,7 +15,7 @@ from PIL import Image
 from fedeas import InputError
 from fedeas.core.files import temporary
 from fedeas.data import cache as cache_module
-from fedeas.data.known import KNOWN
+from fedeas.data.names import KNOWN
 from fedeas.data.sources import load_dataset, load_own
 
 CLASSES = ("ant", "bee", "cow")

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from fedeas.config import load_config
 from fedeas.core.errors import InputError, RunError
 from fedeas.flower.app import server
-from fedeas.flower.operator import error_in, told_in_one_line
+from fedeas.flower.operator import RunStatus, told_in_one_line
 
 CLIENTS = 2
 SETTINGS = load_config(
@@ -39,7 +39,7 @@ def refusal(folder, grid, **given):
     asked = {"settings": SETTINGS, "runs": str(folder / "runs"), **given}
     with pytest.raises(RuntimeError) as ended:
         server(grid, Context(1, 1, {}, RecordDict(), asked))
-    return error_in(f"ServerApp failed with exception: {ended.value}")
+    return RunStatus(1, "finished:failed", f"ServerApp failed with exception: {ended.value}").error
 
 
 @pytest.mark.parametrize(
@@ -65,7 +65,7 @@ def test_a_run_that_cannot_begin_ends_with_one_line_and_exit_code_2(tmp_path, no
 def test_a_full_disk_of_the_server_is_told_with_its_exit_code():
     with pytest.raises(RuntimeError) as ended, told_in_one_line():
         raise OSError(28, "No space left on device", "rounds.jsonl")
-    error = error_in(str(ended.value))
+    error = RunStatus(1, "finished:failed", str(ended.value)).error
     assert error.exit_code == 3
     assert "rounds.jsonl" in str(error)
 
@@ -73,11 +73,11 @@ def test_a_full_disk_of_the_server_is_told_with_its_exit_code():
 def test_other_exceptions_are_left_to_flower():
     with pytest.raises(ZeroDivisionError), told_in_one_line():
         _ = 1 / 0
-    assert error_in("ServerApp failed with exception: division by zero") is None
+    assert RunStatus(1, "finished:failed", "ServerApp failed with exception: division by zero").error is None
 
 
 @given(st.text(min_size=1))
 def test_messages_arrive_as_they_were_but_in_one_line(text):
     with pytest.raises(RuntimeError) as ended, told_in_one_line():
         raise InputError(text)
-    assert str(error_in(f"before {ended.value}")).split() == text.split()
+    assert str(RunStatus(1, "finished:failed", f"before {ended.value}").error).split() == text.split()

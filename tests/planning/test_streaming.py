@@ -22,7 +22,7 @@ from fedeas import (
 )
 from fedeas.cli import main
 from fedeas.planning import request
-from fedeas.planning.policies import optimal, prices, waterfill
+from fedeas.planning.policies import by_gain, prices
 from fedeas.planning.policies.prices import Rounding
 from fedeas.planning.request import plan_in_parts
 from fedeas.planning.tables import CountTable, read_allocation
@@ -75,7 +75,7 @@ def test_so_it_is_for_policies_without_a_price(kind, counts, budget, rows):
 @given(label_counts(max_clients=12), st.integers(0, 400), st.integers(1, 5))
 def test_so_it_is_without_dynamic_programming(counts, budget, rows):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(optimal, "EXACT_STEPS", -1)
+        patch.setattr(by_gain, "EXACT_STEPS", -1)
         assert_same(counts, Optimal(budget=budget), rows)
 
 
@@ -102,7 +102,7 @@ def test_so_it_is_for_kl_with_another_smoothing(counts, budget, smoothing):
     ids=lambda policy: policy.spec,
 )
 def test_so_it_is_for_a_larger_fleet_however_many_clients_stay_open(policy, open_clients, monkeypatch):
-    monkeypatch.setattr(waterfill, "OPEN_CLIENTS", open_clients)
+    monkeypatch.setattr(by_gain, "OPEN_CLIENTS", open_clients)
     monkeypatch.setattr(prices, "SAMPLED_CLIENTS", 20)
     assert_same(dirichlet_counts(300, 6, 0.2, 80, seed=1), policy, rows=70)
 

@@ -20,7 +20,7 @@ from fedeas import Allocation, FedEAS, InputError, LabelCounts, read_counts, wri
 from fedeas.core.foreign_text import for_csv
 from fedeas.planning import arrow_tables
 from fedeas.planning.columns import ColumnNames
-from fedeas.planning.request import plan_file
+from fedeas.planning.request import plan_in_parts, write_plan
 from fedeas.planning.tables import Chunk, CountTable, read_allocation, write_parts
 
 NAMED = LabelCounts([[5, 0], [3, 4], [0, 9]], clients=["ann", "b,ob", 'c"y'], classes=["cat", "do,g"])
@@ -174,7 +174,8 @@ def test_a_header_that_may_be_a_client_is_pointed_out(tmp_path, text, remarks):
 def test_clients_that_are_dates_are_written_in_every_format(tmp_path, ending):
     days = [date(2026, 1, 1), date(2026, 1, 2)]
     parquet.write_table(pa.table({"client": days, "cat": [5, 0], "dog": [1, 7]}), tmp_path / "counts.parquet")
-    plan_file(CountTable(tmp_path / "counts.parquet"), FedEAS(4), tmp_path / f"plan.{ending}")
+    parts = plan_in_parts(CountTable(tmp_path / "counts.parquet"), FedEAS(4))
+    write_plan(parts, "fedeas(beta=4)", tmp_path / f"plan.{ending}")
     assert read_allocation(tmp_path / f"plan.{ending}").client_names == ("2026-01-01", "2026-01-02")
 
 
@@ -207,7 +208,7 @@ def test_a_client_that_appears_twice_far_apart_is_noticed(tmp_path, names):
 
 
 def test_different_names_with_equal_hashes_are_not_duplicates(tmp_path, monkeypatch):
-    monkeypatch.setattr(arrow_tables, "_hashes", lambda column: np.zeros(len(column), dtype=np.int64))
+    monkeypatch.setattr(arrow_tables, "hash", lambda name: 0, raising=False)
     write_parquet(tmp_path / "fine.parquet", ["a", "b", "c"], np.ones((3, 2), dtype=int))
     assert len(list(CountTable(tmp_path / "fine.parquet").chunks(cells=3))) == 3
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fedeas import FedEAS, FullBalance
-from fedeas.data.known import KNOWN
+from fedeas.data.names import KNOWN
 from fedeas.data.partition import paper_replay
 from reproduction.claims import QUICK_DRAWS, Claim, Status, claims_markdown, count_claims
 from reproduction.published import published, recorded, setting

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from fedeas.config import RunConfig, load_config
-from fedeas.data.known import KNOWN
+from fedeas.data.names import KNOWN
 from fedeas.data.partition import paper_replay
 from fedeas.data.sources import load_dataset
 from fedeas.federation import run as running

@@ -24,7 +24,7 @@ from fedeas.algorithms.base import (
 from fedeas.algorithms.fedavg import FedAvg
 from fedeas.algorithms.local_sgd import Batch, Objective
 from fedeas.config import hyperparameters
-from fedeas.core.digests import stream_seed
+from fedeas.core.arrays import stream_seed
 
 GENERATOR, ADAM, HEAD = "generator/", "adam/", "head/"
 COUNTS, SHARES, CLASSES, SEED = "fleet/counts", "fleet/shares", "fleet/classes", "fleet/seed"

@@ -12,7 +12,7 @@ from fedeas.algorithms.base import MODEL, Arrays, ClientJob, Fleet, Reply, group
 from fedeas.algorithms.fedavg import FedAvg
 from fedeas.algorithms.local_sgd import Batch, Objective
 from fedeas.config import hyperparameters
-from fedeas.core.digests import stream
+from fedeas.core.arrays import stream
 
 IMAGES, LABELS, PARTNER, CLASSES = "mash/images", "mash/labels", "partner", "fleet/classes"
 

@@ -21,9 +21,8 @@ from torch.optim.sgd import sgd
 from fedeas.algorithms.base import Arrays, ClientJob, batch_sizes, head_of
 from fedeas.config.hyperparameters import CrossEntropy, parse_loss
 from fedeas.config.sections import TrainConfig
-from fedeas.core.arrays import IntArray
+from fedeas.core.arrays import IntArray, stream
 from fedeas.core.devices import autocast
-from fedeas.core.digests import stream
 from fedeas.core.errors import RunError
 
 

@@ -25,7 +25,7 @@ from fedeas.algorithms.base import (
 from fedeas.algorithms.fedavg import FedAvg
 from fedeas.algorithms.local_sgd import learning_rate, local_sgd
 from fedeas.config import hyperparameters
-from fedeas.core.digests import stream
+from fedeas.core.arrays import stream
 
 CONTROL, SHIFT, TOTAL, CLIENTS = "control/", "shift/", "fleet/total", "fleet/clients"
 

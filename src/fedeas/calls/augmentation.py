@@ -130,7 +130,15 @@ def augment(
         shape = None if hasattr(generator, "shape") else _shape(image)
         source = source_for(Allocation(row[None]), generator, shape=shape).generator
         convert = transform or (np.asarray if isinstance(image, np.ndarray) else torch.as_tensor)
-        _check_fit(source.shape, image, convert)
+        # Tried on a blank image, before any generation: real and synthetic samples must fit into one batch.
+        blank = torch.zeros(source.shape, dtype=torch.uint8)
+        try:
+            form = _form(convert(blank.clone()))
+        except Exception as error:  # a user's function can fail in any way
+            reason = f"{type(error).__name__}: {' '.join(str(error).split())}"
+            raise InputError(f"transform fails for a {_form(blank)} with {reason}; {TRANSFORM}") from error
+        if form != _form(image):
+            raise InputError(f"real images come as {_form(image)}, synthetic ones as {form}; {TRANSFORM}")
         images = (source if bank is None else Bank(bank).of(source)).sample(made, index)
         wanted = (made.size, *source.shape)
         if images.dtype != np.uint8 or images.shape != wanted:
@@ -157,18 +165,6 @@ def _checked_labels(dataset: Any, labels: Any, num_classes: int) -> IntArray:
     if not len(dataset):
         raise InputError("the dataset is empty; leave out a client without samples")
     return checked_address(given, np.arange(len(dataset)), num_classes)[0]
-
-
-def _check_fit(shape: Shape, image: Any, convert: Transform) -> None:
-    """Check on a blank image, before any generation, that real and synthetic samples can share a batch."""
-    blank = torch.zeros(shape, dtype=torch.uint8)
-    try:
-        form = _form(convert(blank.clone()))
-    except Exception as error:  # a user's function can fail in any way
-        reason = f"{type(error).__name__}: {' '.join(str(error).split())}"
-        raise InputError(f"transform fails for a {_form(blank)} with {reason}; {TRANSFORM}") from error
-    if form != _form(image):
-        raise InputError(f"real images come as {_form(image)}, synthetic ones as {form}; {TRANSFORM}")
 
 
 def _row(

@@ -104,22 +104,20 @@ def source_for(
     classes = plan.classes or () if context is None else context.classes
     if context is None and len(classes) != ready.num_classes:
         classes = tuple(map(str, range(ready.num_classes)))
-    return PlanSource(plan, ready, classes, _matched(plan, classes), spec, dataset)
-
-
-def _matched(plan: Allocation, classes: tuple[str, ...]) -> IntArray:
-    """The generator's label of each class of the plan: by name, or by position if one side has only numbers."""
+    # The generator's label of each class of the plan: by name, or by position if one side has only numbers.
     names = plan.classes
-    if names is not None and {*names} <= {*classes}:
-        return np.array([classes.index(name) for name in names])
     numbered = names is None or _only_numbers(names) or _only_numbers(classes)
-    if numbered and plan.n.shape[1] == len(classes):
-        return np.arange(len(classes))
-    missing = next((name for name in names or () if name not in classes), None)
-    shown = f"; class {missing!r} of the plan is none of {first_of(classes)}" if missing else ""
-    raise InputError(
-        f"the plan has {plan.n.shape[1]} classes, the generator {len(classes)}{shown}; plan with its classes"
-    )
+    if names is not None and {*names} <= {*classes}:
+        columns = np.array([classes.index(name) for name in names])
+    elif numbered and plan.n.shape[1] == len(classes):
+        columns = np.arange(len(classes))
+    else:
+        missing = next((name for name in names or () if name not in classes), None)
+        shown = f"; class {missing!r} of the plan is none of {first_of(classes)}" if missing else ""
+        raise InputError(
+            f"the plan has {plan.n.shape[1]} classes, the generator {len(classes)}{shown}; plan with its classes"
+        )
+    return PlanSource(plan, ready, classes, columns, spec, dataset)
 
 
 def _only_numbers(names: tuple[str, ...]) -> bool:
@@ -155,7 +153,19 @@ def write_images(
     check_folder(folder, source.dataset)
     make_folder(folder)
     with locked(folder / ".lock", f"{folder}: another process is writing here; wait for it"):
-        _check_header(folder, source, form)
+        about = {
+            "generator": source.spec,
+            "fingerprint": source.generator.fingerprint,
+            "plan": digest_of_arrays([source.plan.n, source.columns]),
+            "clients": source.plan.clients,
+            "format": str(form),
+        }
+        if not (folder / HEADER).exists():
+            write_record(folder / HEADER, about)
+        before = read_record(folder / HEADER)
+        for key, what in (("fingerprint", "generator"), ("plan", "plan"), ("format", "format")):
+            if before.get(key) != about[key]:
+                raise InputError(f"{folder}: holds images of another {what}; choose another folder (--out)")
         rows = [*range(len(source.plan.n))] if client is None else [source.plan.row_of(client)]
         done = _complete_clients(folder, source)
         wanted = int(source.plan.per_client[rows].sum())
@@ -205,7 +215,15 @@ def _write_client(
         classes = np.array(source.classes)
         write_arrays(folder / files[0], images=images, labels=labels, index=numbers, classes=classes)
     elif form is ImageFormat.PARQUET:
-        _write_parquet(folder / files[0], images, labels, numbers, [source.classes[label] for label in labels])
+        import pyarrow as pa
+        from pyarrow import parquet
+
+        pictures = [{"bytes": _png(image), "path": None} for image in images]
+        kind = pa.struct({"bytes": pa.binary(), "path": pa.string()})
+        class_names = [source.classes[label] for label in labels]
+        columns = {"image": pa.array(pictures, kind), "label": labels, "class": class_names, "index": numbers}
+        with written_whole(folder / files[0]) as part:
+            parquet.write_table(pa.table(columns), part)
     else:
         folders = _file_names(source.classes)
         for label in np.unique(labels):
@@ -222,17 +240,6 @@ def _write_client(
         writer.writerow([client, for_csv(source.classes[label]), number, for_csv(file), digest, maker])
     with writing(folder / MANIFEST), (folder / MANIFEST).open("a", encoding="utf-8", newline="") as manifest:
         manifest.write(text.getvalue())
-
-
-def _write_parquet(path: Path, images: Images, labels: IntArray, numbers: IntArray, classes: list[str]) -> None:
-    import pyarrow as pa
-    from pyarrow import parquet
-
-    pictures = [{"bytes": _png(image), "path": None} for image in images]
-    kind = pa.struct({"bytes": pa.binary(), "path": pa.string()})
-    columns = {"image": pa.array(pictures, kind), "label": labels, "class": classes, "index": numbers}
-    with written_whole(path) as part:
-        parquet.write_table(pa.table(columns), part)
 
 
 def _png(image: Images) -> bytes:
@@ -259,41 +266,20 @@ def _complete_clients(folder: Path, source: PlanSource) -> set[int]:
         if len(lines) != wanted or any(len(line) != len(COLUMNS) for line in lines):
             continue
         files, makers = {from_csv(line[3]) for line in lines}, {line[5] for line in lines}
-        # A power failure may cut PNG files, which are not flushed to disk one by one.
-        if makers == {source.generator.fingerprint[:16]} and all(_ends_well(folder / file) for file in files):
-            done.add(name)
+        if makers != {source.generator.fingerprint[:16]}:
+            continue
+        with suppress(OSError):
+            # A power failure may cut PNG files, which are not flushed to disk one by one.
+            if all(
+                (folder / file).read_bytes().endswith(PNG_END) if file.endswith(".png") else (folder / file).is_file()
+                for file in files
+            ):
+                done.add(name)
     with written_whole(folder / MANIFEST) as part, part.open("w", encoding="utf-8", newline="") as manifest:
         writer = csv.writer(manifest, lineterminator="\n")
         writer.writerow(COLUMNS)
         writer.writerows(row for name in rows if name in done for row in rows[name])
     return {names[name] for name in done}
-
-
-def _ends_well(path: Path) -> bool:
-    if path.suffix != ".png":
-        return path.is_file()
-    with suppress(OSError):
-        return path.read_bytes().endswith(PNG_END)
-    return False
-
-
-def _check_header(folder: Path, source: PlanSource, form: ImageFormat) -> None:
-    """Refuse a folder with images of another plan, generator or format."""
-    about = {
-        "generator": source.spec,
-        "fingerprint": source.generator.fingerprint,
-        "plan": digest_of_arrays([source.plan.n, source.columns]),
-        "clients": source.plan.clients,
-        "format": str(form),
-    }
-    if not (folder / HEADER).exists():
-        write_record(folder / HEADER, about)
-        return
-    before = read_record(folder / HEADER)
-    for part in ("fingerprint", "plan", "format"):
-        if before.get(part) != about[part]:
-            what = "generator" if part == "fingerprint" else part
-            raise InputError(f"{folder}: holds images of another {what}; choose another folder (--out)")
 
 
 def _file_names(names: Sequence[str]) -> list[str]:

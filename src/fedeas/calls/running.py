@@ -17,7 +17,7 @@ from fedeas.core.arrays import IntArray
 from fedeas.core.deadline import Deadline
 from fedeas.core.errors import InputError
 from fedeas.core.files import PathLike
-from fedeas.data.known import KNOWN
+from fedeas.data.names import KNOWN
 from fedeas.data.partition import PAPER_SEED
 from fedeas.federation.split import Split, set_aside, split_as, split_of
 from fedeas.generators.base import plan_addresses

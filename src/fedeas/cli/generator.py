@@ -27,7 +27,6 @@ from fedeas.core.weight_files import GENERATOR, folder_for_new, generator_weight
 
 if TYPE_CHECKING:
     from fedeas.config.run import RunConfig
-    from fedeas.generators.quality.membership import Candidates
     from fedeas.generators.quality.metrics import Report
 
 
@@ -190,18 +189,28 @@ def check(
     """Measure a generator: class agreement, Frechet distance, nearness to training images, what its weights reveal."""
     from fedeas.core.devices import chosen_device
     from fedeas.data.sources import load_dataset
+    from fedeas.federation.split import refuse_own_data, split_data
     from fedeas.generators.diffusion.weights import Weights
     from fedeas.generators.kinds import GeneratorContext, parse_generator
-    from fedeas.generators.quality.classifier import Classifier, suited_judge
+    from fedeas.generators.quality.classifier import Classifier
     from fedeas.generators.quality.grid import sample_grid
-    from fedeas.generators.quality.membership import attack
+    from fedeas.generators.quality.membership import Candidates, attack
     from fedeas.generators.quality.metrics import Yardstick, measure_generator
 
     data, place = load_dataset(dataset, data_root), chosen_device(device)
     sources = [parse_generator(each) for each in (spec, beside) if each]
     context = GeneratorContext(data.name, data.images, data.labels, data.classes, "any", str(place))
     made = [source.ready(context) for source in sources]
-    candidates = _candidates(data, members, clients, data_root)
+    trained, others = (data.images, data.labels), (data.test_images, data.test_labels)
+    if clients is None:
+        candidates = Candidates.drawn(trained, others, members)
+    else:
+        config = _config_for(clients, data.name, data_root)
+        refuse_own_data(config, "nobody else has the clients' images")
+        split = split_data(config, data)
+        parts, names = split.partition.indices, split.partition.clients or range(split.partition.num_clients)
+        trained, others = (split.images, split.labels), (split.test_images, split.test_labels)
+        candidates = Candidates.drawn(trained, others, members, parts, names)
     known = classifier if classifier is not None and classifier.exists() else None
     unseen = Weights.load(reference) if reference else None
     attacks = [attack(each, candidates, data.name, unseen) for each in made]
@@ -211,7 +220,7 @@ def check(
         seen = Seen.under("clean", data.name, data_digest(data.images, data.labels))
         judge = Classifier.train(
             data.images, data.labels, data.num_classes, device=str(place), class_names=data.classes, seen=seen,
-            architecture=suited_judge(data.shape, str(place)),
+            architecture="small-cnn" if place.type == "cpu" else "",  # judges in minutes, as in a run
         ).measured(data.test_images, data.test_labels)  # fmt: skip
         if classifier is not None:
             make_folder(classifier.parent)
@@ -230,21 +239,6 @@ def check(
         write_record(out / "report.json", {**found[0], **about})
         sample_grid(made[0], data.classes, out / "grid.png")
         print(f"{out / 'report.json'}, {out / 'grid.png'}")
-
-
-def _candidates(data: Any, members: int, clients: Path | None, data_root: Path | None) -> Candidates:
-    """Images for the membership attack: those of a run's clients if its config is given, else the training part."""
-    from fedeas.federation.split import refuse_own_data, split_data
-    from fedeas.generators.quality.membership import Candidates
-
-    if clients is None:
-        return Candidates.drawn((data.images, data.labels), (data.test_images, data.test_labels), members)
-    config = _config_for(clients, data.name, data_root)
-    refuse_own_data(config, "nobody else has the clients' images")
-    split = split_data(config, data)
-    parts, names = split.partition.indices, split.partition.clients or range(split.partition.num_clients)
-    trained, others = (split.images, split.labels), (split.test_images, split.test_labels)
-    return Candidates.drawn(trained, others, members, parts, names)
 
 
 def _check_table(reports: Sequence[Report], heads: Sequence[str], classes: Sequence[str]) -> Table:
@@ -298,7 +292,22 @@ def info(
     if checked.exists():
         report = read_record(checked)
         rows += [(name.format_map(report), value.format_map(report)) for name, value in CHECKED.items()]
-    rows += _rows_on_seen(made.seen, dataset, device, data_root) if dataset else []
+    if dataset:
+        from fedeas.core.devices import chosen_device
+        from fedeas.data.sources import load_dataset
+        from fedeas.generators.quality.metrics import near_duplicates
+
+        data, place = load_dataset(dataset, data_root), chosen_device(device)
+        rows += [(f"{part} part of {data.name}", made.seen.answer(data.parts, (part,)).value) for part in ALL_PARTS]
+        for one in {(each.dataset, each.parts): each for each in made.seen.chain}.values():
+            try:
+                other = data if one.dataset == data.name else load_dataset(one.dataset, data_root)
+                images, _ = other.seen_under("merged" if "test" in one.parts else "clean")
+                found, turned = near_duplicates(data.test_images, images, place)
+                said = f"{found:,} of {len(data.test_images):,} test images ({turned:,} if turned by 180 degrees)"
+            except FedEASError as error:
+                said = f"not counted: {error}"
+            rows.append((f"near-duplicates of {replace(one, start=None)}", said))
     if as_markdown:
         lines = (f"| {printable(name)} | {printable(value)} |" for name, value in rows)
         print("\n".join(["| | |", "|---|---|", *lines]))
@@ -307,23 +316,3 @@ def info(
     for row in rows:
         table.add_row(*map(foreign_text, row))
     output().print(table)
-
-
-def _rows_on_seen(seen: Seen, dataset: str, device: str, data_root: Path | None) -> list[tuple[str, str]]:
-    """The answers for both parts of a dataset, and near-duplicates of all training data in its test part."""
-    from fedeas.core.devices import chosen_device
-    from fedeas.data.sources import load_dataset
-    from fedeas.generators.quality.metrics import near_duplicates
-
-    data, place = load_dataset(dataset, data_root), chosen_device(device)
-    rows = [(f"{part} part of {data.name}", seen.answer(data.parts, (part,)).value) for part in ALL_PARTS]
-    for one in {(each.dataset, each.parts): each for each in seen.chain}.values():
-        try:
-            other = data if one.dataset == data.name else load_dataset(one.dataset, data_root)
-            images, _ = other.seen_under("merged" if "test" in one.parts else "clean")
-            found, turned = near_duplicates(data.test_images, images, place)
-            said = f"{found:,} of {len(data.test_images):,} test images ({turned:,} if turned by 180 degrees)"
-        except FedEASError as error:
-            said = f"not counted: {error}"
-        rows.append((f"near-duplicates of {replace(one, start=None)}", said))
-    return rows

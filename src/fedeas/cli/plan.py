@@ -38,7 +38,7 @@ from fedeas.planning.request import (
     Limits,
     choose_policy,
     compare_policies,
-    plan_file,
+    plan_in_parts,
     policy_left_out,
     reads_in_parts,
     write_plan,
@@ -109,7 +109,8 @@ def plan(
     try:
         file = None if counts is None or own is not None else CountTable(counts, columns)
         if file is not None and not (compare or plot or classes) and reads_in_parts(file, policy_before, limits):
-            _show_plan(plan_file(file, policy_before, out), policy_before, str(file.path), file.how, as_json)
+            summary = write_plan(plan_in_parts(file, policy_before), policy_before.spec, out)
+            _show_plan(summary, policy_before, str(file.path), file.how, as_json)
         else:
             source = CountSource(str(counts), file.counts(classes), how=file.how) if file is not None else own
             assert source is not None

@@ -32,7 +32,17 @@ def load_config(path: str | Path | None, overrides: Iterable[str] = ()) -> RunCo
     """
     content: dict[str, Any] = {} if path is None else _read_toml(config_file(path))
     for override in overrides:
-        _apply(content, override)
+        key, equals, text = override.partition("=")
+        if not equals or not key.strip():
+            raise InputError(f"override {_shortened(override)} is not of the form key=value, such as train.lr=0.05")
+        *sections, name = key.strip().split(".")
+        place = section_in(content, sections, f"override {_shortened(override)}")
+        place[name] = text.strip()
+        # The value is read as TOML, or as text if it is no TOML or if text is wanted, as in label=2024.
+        with suppress(ValueError, KeyError, RecursionError):
+            value = tomllib.loads(f"value = {text}")["value"]
+            if isinstance(value, str) or reduce(_kind, [*sections, name], RunConfig) not in (str, str | None):
+                place[name] = value
     try:
         return checked_config(content, "the command line")
     except InputError:
@@ -73,7 +83,10 @@ def checked_config(content: Mapping[str, Any], source: str = "the config") -> Ru
         key = ".".join(map(str, first["loc"]))
         fact = f"{key}: {first['msg']}, not {_shortened(first['input'])}"
         if first["type"] == "extra_forbidden":
-            near = _nearest_key(key)
+            flat, (section, _, name) = RunConfig().flat, key.rpartition(".")
+            places = {known.rpartition(".")[2]: known for known in reversed(flat)}
+            like = next(iter(difflib.get_close_matches(name, places, n=1)), "")
+            near = f"{section}.{like}" if f"{section}.{like}" in flat else places.get(like)
             fact = f"unknown key {_shortened(key)}" + (f"; did you mean {near!r}?" if near else "")
         elif first["type"] == "value_error":  # raised by a check of ours, with a full message
             fact = str(first["ctx"]["error"])
@@ -90,20 +103,6 @@ def _read_toml(path: Path) -> dict[str, Any]:
     except (ValueError, OSError, RecursionError) as error:  # of TOML, of UTF-8, and of numbers with thousands of digits
         reason = "nested too deeply" if isinstance(error, RecursionError) else printable(error)
         raise InputError(f"{path}: cannot be read as TOML ({reason})") from None
-
-
-def _apply(content: dict[str, Any], override: str) -> None:
-    """Set one key; its value is read as TOML, or as text if it is no TOML or if text is wanted, as in label=2024."""
-    key, equals, text = override.partition("=")
-    if not equals or not key.strip():
-        raise InputError(f"override {_shortened(override)} is not of the form key=value, such as train.lr=0.05")
-    *sections, name = key.strip().split(".")
-    place = section_in(content, sections, f"override {_shortened(override)}")
-    place[name] = text.strip()
-    with suppress(ValueError, KeyError, RecursionError):
-        value = tomllib.loads(f"value = {text}")["value"]
-        if isinstance(value, str) or reduce(_kind, [*sections, name], RunConfig) not in (str, str | None):
-            place[name] = value
 
 
 def section_in(content: dict[str, Any], sections: Iterable[str], setting: str) -> dict[str, Any]:
@@ -127,11 +126,3 @@ def _shortened(value: object) -> str:
     except (ValueError, RecursionError):  # numbers of thousands of digits have no text
         return f"this {type(value).__name__}"
     return shown if len(shown) <= 80 else f"{shown[:80]}..."
-
-
-def _nearest_key(unknown: str) -> str | None:
-    """The key, with its section, whose name is most like this one."""
-    flat, (section, _, name) = RunConfig().flat, unknown.rpartition(".")
-    places = {key.rpartition(".")[2]: key for key in reversed(flat)}
-    near = next(iter(difflib.get_close_matches(name, places, n=1)), "")
-    return given if (given := f"{section}.{near}") in flat else places.get(near)

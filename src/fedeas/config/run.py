@@ -28,7 +28,7 @@ from fedeas.config.sections import (
     Seed,
     TrainConfig,
 )
-from fedeas.core.digests import json_digest
+from fedeas.core.arrays import json_digest
 from fedeas.core.errors import FedEASError
 from fedeas.core.spec import PREFIX, canonical_spec
 from fedeas.data.names import is_place

@@ -1,8 +1,9 @@
-"""Array types, read-only arrays, and work on large arrays in blocks of rows."""
+"""Array types, read-only arrays, work in blocks of rows, digests of content, and independent random streams."""
 
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -78,3 +79,22 @@ def digest_of_arrays(arrays: Iterable[NDArray[Any]]) -> str:
         digest.update(f"{plain.dtype.str} {plain.shape}".encode())
         digest.update(plain.data)
     return digest.hexdigest()
+
+
+def json_digest(content: object, *, sort_keys: bool = False) -> str:
+    """The SHA-256 of what JSON can hold; with `sort_keys` the order of keys makes no difference."""
+    return hashlib.sha256(json.dumps(content, sort_keys=sort_keys).encode()).hexdigest()
+
+
+def stream_seed(use: str, *numbers: int) -> int:
+    """The seed of the stream for this use; it has 63 bits, so that NumPy and torch both accept it.
+
+    NumPy pads short seed tuples with zeros, so that ``(seed, round)`` and ``(seed, round, 0)`` give the same numbers.
+    Here the seed is a hash of the use and all its numbers, so that no two uses in a run share a stream.
+    """
+    return int(json_digest([use, *map(int, numbers)])[:16], 16) >> 1
+
+
+def stream(use: str, *numbers: int) -> np.random.Generator:
+    """NumPy's generator for this use, for example ``stream("batches", seed, round, client)``."""
+    return np.random.default_rng(stream_seed(use, *numbers))

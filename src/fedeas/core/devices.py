@@ -14,8 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from fedeas.core.errors import InputError, reason_of
-from fedeas.core.log import log
+from fedeas.core.errors import InputError, log, reason_of
 
 COMPUTING = ("cpu", "cuda", "mps", "xpu")
 MOST_CALLS, LONG_ENOUGH = 5, 0.5  # the measurement ends after this many calls or seconds, whichever comes first
@@ -64,11 +63,6 @@ def torch_precision(name: str, device: torch.device) -> Iterator[None]:
         cudnn.allow_tf32, cudnn.deterministic = before[1:]
 
 
-def available_precision(name: str, device: torch.device) -> str:
-    """The given precision, or ``fp32`` in place of ``bf16`` on a processor without it."""
-    return "fp32" if name == "bf16" and device.type == "cpu" and not computes_in_bf16() else name
-
-
 @cache
 def computes_in_bf16() -> bool:
     """Whether this processor computes in bf16, tried on a convolution and a product; logs a warning if it does not.
@@ -112,11 +106,6 @@ def torch_threads(number: int | None) -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
-
-
-def uploaded(tensor: Tensor, device: torch.device) -> Tensor:
-    """A tensor of the host on a device; the host does not wait for a GPU."""
-    return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor.to(device)
 
 
 def copy_all(targets: Iterable[Tensor], sources: Iterable[Tensor]) -> None:

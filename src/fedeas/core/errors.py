@@ -1,9 +1,13 @@
-"""The errors that FedEAS raises on purpose: one line each, with the place and the remedy."""
+"""The log, and the errors that FedEAS raises on purpose: one line each, with the place and the remedy."""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
+
+log = logging.getLogger("fedeas")
+"""The log of the whole package; whoever uses it decides what is shown."""
 
 
 class FedEASError(Exception):

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.lib.npyio import NpzFile
 from numpy.typing import NDArray
 
-from fedeas.core.digests import json_digest
+from fedeas.core.arrays import json_digest
 from fedeas.core.errors import InputError, reason_of
 from fedeas.core.files import PathLike, flush, make_folder, writing, written_whole
 
@@ -127,11 +127,6 @@ def parsed(path: PathLike, content: bytes, remedy: str = READ_AGAIN, place: str 
         raise damaged(path, f"{place}{reason_of(error)}", remedy) from None
 
 
-def line_of(record: Mapping[str, Any]) -> str:
-    """A JSON object as one line of a file."""
-    return json.dumps(_sealed(record, LINE_DIGITS))
-
-
 def _sealed(content: Mapping[str, Any], digits: int) -> Record:
     plain: Record = json.loads(json.dumps(content))  # as it will be read: tuples become lists, keys become text
     plain.pop(DIGEST, None)  # the digest of the file that this content came from
@@ -168,7 +163,7 @@ class Journal:
         if not is_whole:  # half a line is removed; a whole one, as of an editor, is ended
             self.keep(None)
         with writing(self.path), self.path.open("ab") as file:
-            file.write(line_of(record).encode() + b"\n")
+            file.write(json.dumps(_sealed(record, LINE_DIGITS)).encode() + b"\n")
             file.flush()
             os.fsync(file.fileno())
             if is_new:

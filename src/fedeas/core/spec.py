@@ -36,7 +36,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from fedeas.core.digests import json_digest
+from fedeas.core.arrays import json_digest
 from fedeas.core.errors import FedEASError, InputError, RunError, SpecError
 
 PACKAGE = __name__.partition(".")[0]

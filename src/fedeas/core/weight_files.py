@@ -19,10 +19,9 @@ from io import BufferedReader
 from pathlib import Path
 from typing import Any, BinaryIO, Literal, NoReturn
 
-from fedeas.core.digests import json_digest
-from fedeas.core.errors import InputError, reason_of
+from fedeas.core.arrays import json_digest
+from fedeas.core.errors import InputError, log, reason_of
 from fedeas.core.files import PathLike, cache_folder, make_folder, temporary, written_whole
-from fedeas.core.log import log
 from fedeas.core.records import DIGEST, KIND, checked_file, unreadable
 
 Framework = Literal["torch", "numpy"]

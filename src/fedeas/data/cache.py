@@ -24,8 +24,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 import numpy as np
 from numpy.lib.format import open_memmap
 
-from fedeas.core.arrays import ByteArray, IntArray, cores, frozen
-from fedeas.core.digests import json_digest
+from fedeas.core.arrays import ByteArray, IntArray, cores, frozen, json_digest
 from fedeas.core.errors import InputError, extra_for, reason_of
 from fedeas.core.files import cache_folder, remove_leftovers, temporary
 from fedeas.core.records import read_record, write_record

@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedeas.core.arrays import IntArray
-from fedeas.core.devices import uploaded
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,8 +47,11 @@ class ClientData:
     @staticmethod
     def of(images: NDArray[np.uint8], labels: IntArray, normalise: Normaliser) -> ClientData:
         """Real samples only."""
-        given = (torch.from_numpy(np.array(each)) for each in (images, labels))
-        pixels, classes = (uploaded(each, normalise.scale.device) for each in given)
+        device = normalise.scale.device
+        given = [torch.from_numpy(np.array(each)) for each in (images, labels)]
+        if device.type == "cuda":  # the host does not wait for the GPU
+            given = [each.pin_memory() for each in given]
+        pixels, classes = (each.to(device, non_blocking=True) for each in given)
         return ClientData(pixels, classes, num_real=len(labels), normalise=normalise)
 
     def joined(self, images: NDArray[np.uint8], labels: IntArray) -> ClientData:

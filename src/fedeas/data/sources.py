@@ -48,13 +48,29 @@ def load_dataset(name: str, root: PathLike | None = None) -> Dataset:
     source = source_of(name, root)
     if source is not None:
         return source.whole()
-    if name != "digits":
-        return _from_code(checked_name(name))
-    with extra_for("the dataset digits"):
-        package = find_spec("sklearn")
-        if package is None or package.origin is None:
-            raise ModuleNotFoundError(name="sklearn")
-    return _digits(Path(package.origin).parent / DIGITS_FILE)  # importing scikit-learn would take seconds
+    if name == "digits":
+        with extra_for("the dataset digits"):
+            package = find_spec("sklearn")
+            if package is None or package.origin is None:
+                raise ModuleNotFoundError(name="sklearn")
+        return _digits(Path(package.origin).parent / DIGITS_FILE)  # importing scikit-learn would take seconds
+    # A function of the user's that gives a `Dataset`, or a dictionary of arrays named as in an ``.npz`` file.
+    name = checked_name(name)
+    call = read_call(name, NAMES, "dataset")
+    try:
+        given = find_callable(call.name, "dataset")(**call.keywords)
+    except FedEASError:
+        raise
+    except Exception as error:
+        raise failed(call.name, error) from error
+    if isinstance(given, Dataset):
+        return replace(given, name=name)
+    wanted = [keys[0] for keys in NPZ_NAMES]
+    if not isinstance(given, Mapping) or not set(wanted) <= set(given):
+        raise InputError(f"{call.name} must give a dictionary with the arrays {', '.join(wanted)}")
+    classes = given.get("classes")
+    arrays = {key: np.asarray(given[key]) for key in wanted}
+    return dataset_of_arrays(name, call.name, arrays, None if classes is None else checked_classes(call.name, classes))
 
 
 def load_own(name: str, root: PathLike | None = None) -> Dataset:
@@ -145,22 +161,3 @@ def _digits(file: Path) -> Dataset:
     labels = labels.astype(np.int64)
     train, test = ((frozen(images[part]), frozen(labels[part])) for part in (~is_test, is_test))
     return Dataset("digits", *train, *test, numbers_upto(labels))
-
-
-def _from_code(name: str) -> Dataset:
-    """A function of the user's that gives a `Dataset`, or a dictionary of arrays named as in an ``.npz`` file."""
-    call = read_call(name, NAMES, "dataset")
-    try:
-        given = find_callable(call.name, "dataset")(**call.keywords)
-    except FedEASError:
-        raise
-    except Exception as error:
-        raise failed(call.name, error) from error
-    if isinstance(given, Dataset):
-        return replace(given, name=name)
-    wanted = [keys[0] for keys in NPZ_NAMES]
-    if not isinstance(given, Mapping) or not set(wanted) <= set(given):
-        raise InputError(f"{call.name} must give a dictionary with the arrays {', '.join(wanted)}")
-    classes = given.get("classes")
-    arrays = {key: np.asarray(given[key]) for key in wanted}
-    return dataset_of_arrays(name, call.name, arrays, None if classes is None else checked_classes(call.name, classes))

@@ -17,7 +17,7 @@ from torch import nn
 
 from fedeas.algorithms.base import Arrays, ClientJob, Reply
 from fedeas.algorithms.local_sgd import LocalResult, Objective
-from fedeas.core.log import log
+from fedeas.core.errors import log
 from fedeas.data.client import Normaliser
 from fedeas.fast.fused import Awaited, FusedSGD
 from fedeas.fast.stacked import Stack

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from fedeas.algorithms.base import Arrays, Reply
-from fedeas.core.log import log
+from fedeas.core.errors import log
 from fedeas.data.client import Normaliser
 from fedeas.fast.captured import CapturedSGD, StepContext, keep_list_of_tensors
 from fedeas.fast.fused_layers import can_be_doubled, double, fuse_norms, norms_can_be_masked, shortened

@@ -14,13 +14,11 @@ from torch import nn
 
 from fedeas.algorithms.base import Arrays, Fleet
 from fedeas.config.run import OWN, RunConfig
-from fedeas.core.arrays import IntArray
+from fedeas.core.arrays import IntArray, json_digest
 from fedeas.core.devices import chosen_device, device_name, torch_precision, torch_threads
-from fedeas.core.digests import json_digest
-from fedeas.core.errors import InputError
+from fedeas.core.errors import InputError, log
 from fedeas.core.files import PathLike
 from fedeas.core.locks import locked
-from fedeas.core.log import log
 from fedeas.core.provenance import Seen, data_digest
 from fedeas.core.weight_files import GENERATOR
 from fedeas.data.dataset import Dataset
@@ -68,8 +66,14 @@ class GeneratorStage:
     """
 
     def __init__(self, parts: Parts, settings: Federated, root: Path) -> None:
-        data, clients = parts.data.dataset, parts.config.partition.clients
-        self.parts, self.settings, self.folder = parts, settings, root / FOLDER / identity_of(parts, settings)[:16]
+        data, config, clients = parts.data.dataset, parts.config, parts.config.partition.clients
+        # The folder's name is a hash of all that determines the weights.
+        of = settings.of if isinstance(settings.of, Gaussian) else Diffusion()  # fields of diffusion say how to draw
+        recipe = replace(settings, start="", allow_seen=False, of=of)
+        content = [config.content.data, config.content.partition, settings.content(config.data.dataset)]
+        device = parts.device.type  # a GPU trains in bf16
+        identity = json_digest([VERSION, recipe.spec, *content, config.data.protocol, config.data.dataset, device])
+        self.parts, self.settings, self.folder = parts, settings, root / FOLDER / identity[:16]
         self.start: Weights | None = None
         self.algorithm: DiffusionRounds | GaussianSums
         if isinstance(settings.of, Gaussian):
@@ -183,16 +187,6 @@ def train_generator(config: RunConfig, root: Path, on_round: OnStage | None = No
             raise InputError(f"generator {config.generator}: clients do not train it; set generator=federated")
         seen_by_generator(config, parts.data.dataset)  # refuses a start that has seen the clients' images
         return stage.train(stage.local_engine, parts.data.counts.sizes, on_round)
-
-
-def identity_of(parts: Parts, settings: Federated) -> str:
-    """A hash of all that determines the weights: recipe, start, partition, data and protocol."""
-    config = parts.config
-    of = settings.of if isinstance(settings.of, Gaussian) else Diffusion()  # fields of diffusion say how to draw
-    recipe = replace(settings, start="", allow_seen=False, of=of)
-    content = [config.content.data, config.content.partition, settings.content(config.data.dataset)]
-    device = parts.device.type  # a GPU trains in bf16
-    return json_digest([VERSION, recipe.spec, *content, config.data.protocol, config.data.dataset, device])
 
 
 def bytes_of(rounds: Sequence[Record], clients: int) -> dict[str, float]:

@@ -17,9 +17,9 @@ from torch import Tensor, nn
 from fedeas.algorithms.base import MODEL, Arrays, ClientJob, Fleet, Reply, as_group, group, members, weighted_mean
 from fedeas.algorithms.fedavg import FedAvg
 from fedeas.config.generators import Federated
+from fedeas.core.arrays import stream_seed
 from fedeas.core.devices import copy_all
-from fedeas.core.digests import stream_seed
-from fedeas.core.log import log
+from fedeas.core.errors import log
 from fedeas.generators.diffusion.presets import Preset
 from fedeas.generators.diffusion.updates import ClientUpdates, sent_moments
 

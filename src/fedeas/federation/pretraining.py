@@ -112,22 +112,6 @@ def pretrain(
     run = execute(config, store, on_round, pause=pause, on_start=on_start, backend_for=backend_for)
     if not run.finished:
         return None
-    _write(path, run)
-    return provenance(path)
-
-
-def provenance(path: PathLike) -> Record:
-    """The data and the run that the weights in a file come from; empty if `pretrain` has not written it."""
-    about = description(path)
-    return about if about.get("format") == FORMAT else {}
-
-
-def last_model(run: Run) -> Arrays:
-    """The tensors of the model after the last round, by name in its state dict."""
-    return members(load_checkpoint(run.checkpoint, run.config.fingerprint, REMEDY).server, MODEL)
-
-
-def _write(path: Path, run: Run) -> None:
     config, tensors, device = run.config, halved(last_model(run), path), chosen_device(run.config.engine.device)
     with torch_precision("fp32", device):
         parts = Parts.of(config, device)
@@ -148,6 +132,18 @@ def _write(path: Path, run: Run) -> None:
         "run": config.fingerprint,
     }
     write_tensors(path, tensors, {"fedeas": json.dumps(about)})
+    return provenance(path)
+
+
+def provenance(path: PathLike) -> Record:
+    """The data and the run that the weights in a file come from; empty if `pretrain` has not written it."""
+    about = description(path)
+    return about if about.get("format") == FORMAT else {}
+
+
+def last_model(run: Run) -> Arrays:
+    """The tensors of the model after the last round, by name in its state dict."""
+    return members(load_checkpoint(run.checkpoint, run.config.fingerprint, REMEDY).server, MODEL)
 
 
 def halved(tensors: Arrays, place: Path) -> Arrays:

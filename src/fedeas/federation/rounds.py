@@ -11,7 +11,7 @@ from torch import Tensor
 
 from fedeas.algorithms.base import Arrays, Reply
 from fedeas.algorithms.fedavg import FedAvg
-from fedeas.core.digests import stream
+from fedeas.core.arrays import stream
 from fedeas.core.records import Record
 from fedeas.federation.engines.base import Engine, Task
 

@@ -24,9 +24,8 @@ from fedeas.config.sections import ModelConfig
 from fedeas.core import VERSION
 from fedeas.core.arrays import IntArray
 from fedeas.core.devices import chosen_device, device_name, seconds_of, torch_precision, torch_threads
-from fedeas.core.errors import InputError
+from fedeas.core.errors import InputError, log
 from fedeas.core.files import PathLike
-from fedeas.core.log import log
 from fedeas.core.weight_files import checkout_of
 from fedeas.federation.checkpoint import Saver
 from fedeas.federation.clients import Clients, LocalClients, OnStage, bytes_of
@@ -101,16 +100,32 @@ def execute(
             clients = LocalClients(parts, bank or store.root / ".bank", store.root, backend)
         run = store.open(parts.config)  # only now, when no error in the config is left, is a folder made
         with run.locked():
-            if not run.finished:  # another process may just have finished it
-                for words in parts.data.notes:
-                    log.warning("%s", words)
-                for words in unknown:
-                    log.warning("not known to the run: %s", words)
-                run.write_json("env.json", {**environment(device), "unknown": list(unknown)})
-                measured = _train(run, parts, clients, backend, on_round, pause, on_client, on_start, on_stage)
-                if measured is not None:
-                    noted = {"seen": seen} if seen.note else {}
-                    run.write_json("summary.json", _summary(run, {**measured, **noted}))
+            if run.finished:  # another process has just finished it
+                return run
+            for words in parts.data.notes:
+                log.warning("%s", words)
+            for words in unknown:
+                log.warning("not known to the run: %s", words)
+            run.write_json("env.json", {**environment(device), "unknown": list(unknown)})
+            measured = _train(run, parts, clients, backend, on_round, pause, on_client, on_start, on_stage)
+            if measured is None:
+                return run
+            config, rounds = run.config, run.rounds()
+            spent = {name: sum(record["seconds"][name] for record in rounds) for name in rounds[-1]["seconds"]}
+            run.write_json("summary.json", {
+                "label": config.label,
+                "seed": config.seed,
+                "protocol": config.data.protocol,
+                "policy": config.policy,
+                "algorithm": config.algorithm,
+                "fingerprint": config.fingerprint,
+                "rounds": len(rounds),
+                **summarise(rounds, config.rounds.threshold),
+                **measured,
+                **({"seen": seen} if seen.note else {}),
+                "bytes": bytes_of(rounds, config.partition.clients),
+                "seconds": {**spent, "total": sum(spent.values())},
+            })  # fmt: skip
     return run
 
 
@@ -168,24 +183,6 @@ def _train(
         return None
     cost = {"generator": ready.stage.cost()} if ready.stage else {}
     return {**ready.budget, **tally.total(rounds), **cost}
-
-
-def _summary(run: Run, measured: Record) -> Record:
-    config, rounds = run.config, run.rounds()
-    seconds = {name: sum(record["seconds"][name] for record in rounds) for name in rounds[-1]["seconds"]}
-    return {
-        "label": config.label,
-        "seed": config.seed,
-        "protocol": config.data.protocol,
-        "policy": config.policy,
-        "algorithm": config.algorithm,
-        "fingerprint": config.fingerprint,
-        "rounds": len(rounds),
-        **summarise(rounds, config.rounds.threshold),
-        **measured,
-        "bytes": bytes_of(rounds, config.partition.clients),
-        "seconds": {**seconds, "total": sum(seconds.values())},
-    }
 
 
 def environment(device: torch.device) -> dict[str, Any]:

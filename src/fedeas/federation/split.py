@@ -12,14 +12,12 @@ from numpy.typing import ArrayLike
 
 from fedeas.config.run import OWN, UNSEEDED, RunConfig
 from fedeas.config.sections import PartitionConfig
-from fedeas.core.arrays import IntArray
-from fedeas.core.digests import stream
+from fedeas.core.arrays import IntArray, stream
 from fedeas.core.errors import InputError
 from fedeas.data.dataset import Dataset
-from fedeas.data.known import KNOWN
-from fedeas.data.partition import Partition, dirichlet, iid, paper_replay, shards
+from fedeas.data.names import KNOWN
+from fedeas.data.partition import Partition, dirichlet, iid, natural_split, paper_replay, read_split, shards
 from fedeas.data.sources import load_dataset, load_test_part
-from fedeas.data.split_file import natural_split, read_split
 from fedeas.planning.counts import LabelCounts
 
 OnDraw = Callable[[int], None]  # called with the number of each draw of a Dirichlet split

@@ -15,9 +15,8 @@ from torch import nn
 from fedeas.algorithms.base import Arrays, ClientJob, Reply
 from fedeas.algorithms.fedavg import FedAvg
 from fedeas.config.sections import TrainConfig
-from fedeas.core.arrays import IntArray
+from fedeas.core.arrays import IntArray, stream_seed
 from fedeas.core.devices import torch_threads
-from fedeas.core.digests import stream_seed
 from fedeas.core.errors import InputError
 from fedeas.data.client import ClientData
 from fedeas.federation.engines.base import ClientCount, Engine, Task

@@ -28,8 +28,7 @@ from fedeas.config.run import OWN, RunConfig
 from fedeas.core import VERSION
 from fedeas.core.arrays import IntArray, cores
 from fedeas.core.devices import torch_precision, torch_threads
-from fedeas.core.errors import FedEASError, InputError
-from fedeas.core.log import log
+from fedeas.core.errors import FedEASError, InputError, log
 from fedeas.core.provenance import Answer
 from fedeas.fast import backend_for
 from fedeas.federation.clients import GeneratorStage, OnStage, ReadyClients, budget_record, check_pool_size
@@ -174,28 +173,24 @@ def main(grid: Grid, context: Context) -> None:
     """Run the config that the run was started with; resume an interrupted run."""
     print_log()
     with told_in_one_line():
-        _serve(grid, context)
+        given = {name: str(value) for name, value in context.run_config.items()}
+        config = checked_config(json.loads(given.get("settings") or DEFAULTS), "the run's settings")
+        members = {int(client): int(node) for client, node in json.loads(given.get("members") or "{}").items()}
+        watched, total = WatchedGrid(grid), config.rounds.total
+        metrics, worked = MetricsFile.of(config.label, total, watched), threading.Event()
 
+        def progress(record: Record) -> None:
+            worked.set()
+            accuracy = f", accuracy {record['accuracy']:.1%}" if "accuracy" in record else ""
+            missing = f", missing {record['missing']}" if "missing" in record else ""
+            log.info("round %d of %d%s%s", record["round"], total, accuracy, missing)
+            if metrics is not None:
+                metrics.write(record)
 
-def _serve(grid: Grid, context: Context) -> None:
-    given = {name: str(value) for name, value in context.run_config.items()}
-    config = checked_config(json.loads(given.get("settings") or DEFAULTS), "the run's settings")
-    members = {int(client): int(node) for client, node in json.loads(given.get("members") or "{}").items()}
-    watched, total = WatchedGrid(grid), config.rounds.total
-    metrics, worked = MetricsFile.of(config.label, total, watched), threading.Event()
-
-    def progress(record: Record) -> None:
-        worked.set()
-        accuracy = f", accuracy {record['accuracy']:.1%}" if "accuracy" in record else ""
-        missing = f", missing {record['missing']}" if "missing" in record else ""
-        log.info("round %d of %d%s%s", record["round"], total, accuracy, missing)
-        if metrics is not None:
-            metrics.write(record)
-
-    run = run_on(cast(Grid, watched), config, RunStore(given.get("runs") or "runs"), progress, members)
-    if not worked.is_set():
-        log.warning("%s: was finished before, only shown; remove this folder to train again", run.path)
-    log.info("finished: %s", run.path)
+        run = run_on(cast(Grid, watched), config, RunStore(given.get("runs") or "runs"), progress, members)
+        if not worked.is_set():
+            log.warning("%s: was finished before, only shown; remove this folder to train again", run.path)
+        log.info("finished: %s", run.path)
 
 
 def run_on(

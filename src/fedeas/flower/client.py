@@ -24,12 +24,10 @@ from fedeas.algorithms import FedAvg, Reply, parse_algorithm
 from fedeas.algorithms.base import Arrays
 from fedeas.config.generators import with_weights
 from fedeas.config.run import OWN, RunConfig
-from fedeas.core.arrays import IntArray
+from fedeas.core.arrays import IntArray, json_digest
 from fedeas.core.devices import chosen_device
-from fedeas.core.digests import json_digest
-from fedeas.core.errors import FedEASError, InputError
+from fedeas.core.errors import FedEASError, InputError, log
 from fedeas.core.files import make_folder, write_bytes
-from fedeas.core.log import log
 from fedeas.core.records import read_arrays, read_record, write_arrays, write_record
 from fedeas.core.spec import installed, own_code_in
 from fedeas.core.weight_files import GENERATOR

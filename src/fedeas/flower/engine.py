@@ -25,8 +25,7 @@ from torch import Tensor
 
 from fedeas.algorithms.base import MODEL, Arrays, Reply
 from fedeas.config.sections import EngineConfig
-from fedeas.core.errors import FedEASError, InputError, RunError
-from fedeas.core.log import log
+from fedeas.core.errors import FedEASError, InputError, RunError, log
 from fedeas.federation.engines.base import ClientCount, Engine, Task
 from fedeas.flower.grid import MessageWindow
 from fedeas.flower.wire import NOTHING, Header, Parcel, ReplyStore, dtype_name, header_of, packed, unpacked

@@ -20,9 +20,8 @@ from types import FrameType
 from flwr.app import Message
 from flwr.serverapp import Grid
 
-from fedeas.core.errors import FedEASError, StoppedError
+from fedeas.core.errors import FedEASError, StoppedError, log
 from fedeas.core.files import write_bytes
-from fedeas.core.log import log
 from fedeas.runs.store import Record, trained
 
 METRICS = "FEDEAS_METRICS"  # environment variable of the server: the file to write

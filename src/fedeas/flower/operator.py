@@ -21,9 +21,8 @@ from pathlib import Path
 from typing import Any
 
 from fedeas.core import VERSION
-from fedeas.core.errors import FedEASError, InputError, RunError
+from fedeas.core.errors import FedEASError, InputError, RunError, log
 from fedeas.core.files import known_error, make_folder, write_bytes
-from fedeas.core.log import log
 from fedeas.core.records import read_bytes
 
 SENT = re.compile(r"fedeas ends with exit code (\d+): (.*)")
@@ -73,8 +72,18 @@ class RunStatus:
 
     @property
     def error(self) -> FedEASError | None:
-        """The error with which FedEAS ended the run, if it did."""
-        return error_in(self.details)
+        """The error with which FedEAS ended the run, if it did.
+
+        >>> told = "ServerApp failed with exception: fedeas ends with exit code 2: no such file"
+        >>> RunStatus(1, "finished:failed", told).error.exit_code
+        2
+        """
+        found = SENT.search(self.details)
+        if found is None:
+            return None
+        error = RunError(found[2])
+        error.exit_code = int(found[1])
+        return error
 
 
 @dataclass(frozen=True)
@@ -193,17 +202,3 @@ def told_in_one_line() -> Iterator[None]:
         line = " ".join(str(known).split())
         log.error("%s", line)
         raise RuntimeError(f"fedeas ends with exit code {known.exit_code}: {line}") from None
-
-
-def error_in(details: str) -> FedEASError | None:
-    """The error that ended a run, from Flower's details about it; None if it was not one of FedEAS.
-
-    >>> error_in("ServerApp failed with exception: fedeas ends with exit code 2: no such file").exit_code
-    2
-    """
-    found = SENT.search(details)
-    if found is None:
-        return None
-    error = RunError(found[2])
-    error.exit_code = int(found[1])
-    return error

@@ -26,9 +26,8 @@ from torch import Tensor, nn
 from fedeas.algorithms.base import MODEL, Arrays
 from fedeas.algorithms.fedavg import FedAvg
 from fedeas.config.hyperparameters import SCAFFOLD
-from fedeas.core.errors import extra_for
+from fedeas.core.errors import extra_for, log
 from fedeas.core.locks import locked
-from fedeas.core.log import log
 from fedeas.core.records import Journal
 from fedeas.federation.gaussian_sums import GaussianSums
 from fedeas.flower.node_settings import Privacy, TellableError

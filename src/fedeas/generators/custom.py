@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fedeas.core.arrays import IntArray
-from fedeas.core.digests import json_digest
+from fedeas.core.arrays import IntArray, json_digest
 from fedeas.core.errors import InputError
 from fedeas.core.spec import code, failed, find, in_one_line, sources
 from fedeas.generators.base import Generator, Images, checked_address, checked_shape

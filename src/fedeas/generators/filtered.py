@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fedeas.core.arrays import ByteArray, IntArray
-from fedeas.core.digests import json_digest
+from fedeas.core.arrays import ByteArray, IntArray, json_digest
 from fedeas.core.errors import InputError, RunError
 from fedeas.generators.base import (
     Generator,

@@ -174,8 +174,17 @@ class GaussianGenerator:
         if basis == "dct":
             sums = class_sums(images, classes, num_classes, components)
             return replace(cls.of_sums(sums, shape_of(images), components, shrinkage, names), dataset=dataset)
-        mean, directions = _principal_components(rows, components)
-        blocks = row_blocks(len(rows), 1, FIT_BLOCK)
+        blocks = [*row_blocks(len(rows), 1, FIT_BLOCK)]
+        # Exact sums of whole numbers, so that the order of the images does not matter.
+        total, squares = np.zeros(rows.shape[1]), np.zeros((rows.shape[1], rows.shape[1]))
+        for block in blocks:
+            pixels = rows[block].astype(np.float64)
+            total += pixels.sum(axis=0)
+            squares += pixels.T @ pixels
+        mean = total / len(rows)
+        directions = np.linalg.eigh(squares / len(rows) - np.outer(mean, mean))[1].T[::-1][:components]
+        largest = np.take_along_axis(directions, np.abs(directions).argmax(axis=1)[:, None], axis=1)
+        directions = directions * np.sign(largest)  # LAPACK may return either sign
         scores = np.concatenate([(rows[block] - mean) @ directions.T for block in blocks])
         members = [scores[classes == label] for label in range(num_classes)]
         class_means = np.stack([own.mean(axis=0) for own in members])
@@ -285,19 +294,6 @@ class GaussianGenerator:
 
     def _tensors(self) -> dict[str, FloatArray]:
         return dict(zip(TENSORS, (self.mean, self.basis, self.class_means, self.roots), strict=True))
-
-
-def _principal_components(rows: Images, components: int) -> tuple[FloatArray, FloatArray]:
-    """Mean and basis from exact sums of whole numbers, so that the order of the images does not matter."""
-    total, squares = np.zeros(rows.shape[1]), np.zeros((rows.shape[1], rows.shape[1]))
-    for block in row_blocks(len(rows), 1, FIT_BLOCK):
-        pixels = rows[block].astype(np.float64)
-        total += pixels.sum(axis=0)
-        squares += pixels.T @ pixels
-    mean = total / len(rows)
-    basis = np.linalg.eigh(squares / len(rows) - np.outer(mean, mean))[1].T[::-1][:components]
-    largest = np.take_along_axis(basis, np.abs(basis).argmax(axis=1)[:, None], axis=1)
-    return mean, basis * np.sign(largest)  # LAPACK may return either sign
 
 
 def _shrunk(scatters: FloatArray, counts: IntArray, shrinkage: float) -> FloatArray:

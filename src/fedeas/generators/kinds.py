@@ -11,8 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import fedeas.config.generators as fields
-from fedeas.core.arrays import IntArray
-from fedeas.core.digests import json_digest
+from fedeas.core.arrays import IntArray, json_digest
 from fedeas.core.errors import InputError
 from fedeas.core.foreign_text import first_of
 from fedeas.core.provenance import (

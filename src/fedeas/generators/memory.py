@@ -10,7 +10,7 @@ import torch
 from numpy.typing import ArrayLike
 
 from fedeas.core.arrays import IntArray
-from fedeas.core.devices import available_precision
+from fedeas.core.devices import computes_in_bf16
 from fedeas.core.errors import InputError
 from fedeas.generators.base import Generator, Images, checked_address
 
@@ -18,12 +18,15 @@ Result = TypeVar("Result")
 
 
 def chosen_precision(name: str, device: torch.device, known: Sequence[str], on_gpu: str) -> str:
-    """The number format of this name; ``auto`` is that for GPUs on a GPU, and fp32 elsewhere."""
+    """The number format of this name; ``auto`` is that for GPUs on a GPU, and fp32 elsewhere.
+
+    A processor without bf16 gets fp32 instead.
+    """
     if name not in known:
         raise InputError(f"precision must be one of {', '.join(known)}, not {name!r}")
     if name == "auto":
         return on_gpu if device.type == "cuda" else "fp32"
-    return available_precision(name, device)
+    return "fp32" if name == "bf16" and device.type == "cpu" and not computes_in_bf16() else name
 
 
 def as_memory_allows(work: Callable[[int], Result], size: int, go_on_with: Callable[[int], None]) -> Result:

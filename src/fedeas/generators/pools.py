@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fedeas.core.arrays import BoolArray, IntArray, digest_of_arrays
-from fedeas.core.digests import json_digest, stream
+from fedeas.core.arrays import IntArray, digest_of_arrays, json_digest, stream
 from fedeas.generators.bank import BankedGenerator
 from fedeas.generators.base import (
     GeneratorWrapper,
@@ -84,22 +83,14 @@ def distinct_in_pool(plan: IntArray, each: int) -> IntArray:
     >>> distinct_in_pool(np.array([[2, 0], [2, 1]]), each=3), distinct_in_pool(np.array([[2, 0], [2, 1]]), each=0)
     (array([3, 1]), array([2, 1]))
     """
-    return np.asarray(taken_from_pool(plan, each).sum(axis=0))
-
-
-def taken_from_pool(plan: IntArray, each: int) -> BoolArray:
-    """Whether the clients of a plan take an image; rows are the images of the pool, columns their classes.
-
-    If the pool has a fixed size, no client may ask for more than `each` images of a class (`Shared.check_plan`).
-    """
     if not each:
-        most = plan.max(axis=0, initial=0)
-        return np.asarray(np.arange(most.max(initial=0))[:, None] < most)
+        return np.asarray(plan.max(axis=0, initial=0))
+    # If the pool has a fixed size, no client may ask for more than `each` images of a class (`Shared.check_plan`).
     starts, changes = _starts(np.arange(len(plan)), each), np.zeros((2 * each + 1, plan.shape[1]), dtype=np.int64)
     np.add.at(changes, starts, 1)
     np.add.at(changes, (starts[:, None] + plan, np.arange(plan.shape[1])), -1)
     twice = changes.cumsum(axis=0)[:-1] > 0  # the second half is the pool once more
-    return np.asarray(twice.reshape(2, each, -1).any(axis=0))
+    return np.asarray(twice.reshape(2, each, -1).any(axis=0).sum(axis=0))
 
 
 class KeptPool(SharedPool[BankedGenerator]):

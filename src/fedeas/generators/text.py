@@ -23,8 +23,7 @@ from numpy.typing import ArrayLike, NDArray
 from fedeas.config.generators import SdTurbo
 from fedeas.core.arrays import IntArray
 from fedeas.core.devices import chosen_device
-from fedeas.core.errors import InputError, RunError, extra_for
-from fedeas.core.log import log
+from fedeas.core.errors import InputError, RunError, extra_for, log
 from fedeas.generators.base import address_noise, noise_keys
 from fedeas.generators.memory import chosen_precision, in_batches
 
@@ -98,8 +97,29 @@ class TextToImage:
         _check_prompts(settings.get("template", TEMPLATE), tuple(class_names))  # before gigabytes are fetched
         place = chosen_device(str(device))
         dtype = PRECISIONS[chosen_precision(precision, place, get_args(Precision), on_gpu="fp16")]
-        pipeline = _load_pipeline(os.fspath(model), dtype).to(place)
-        return cls(pipeline, class_names, shape, source=os.fspath(model), **settings)
+        source = os.fspath(model)
+        with extra_for("a text-to-image generator", "text"):
+            import transformers  # noqa: F401  (without it diffusers gives stand-ins that fail later)
+            from diffusers import AutoPipelineForText2Image
+        on_the_hub = source.count("/") == 1 and not source.startswith((".", "~", "/"))  # as in owner/name
+        if not on_the_hub and not Path(source).is_dir():
+            raise InputError(f"{source}: no such folder")
+        try:
+            with warnings.catch_warnings():
+                # Diffusers passes an argument that the Hub's client has removed; this cannot be changed here.
+                warnings.filterwarnings("ignore", message="The `local_dir_use_symlinks` argument")
+                pipeline = AutoPipelineForText2Image.from_pretrained(source, use_safetensors=True, dtype=dtype)
+        except Exception as error:  # four libraries raise many types; a user needs one message
+            origin: BaseException = error  # the first cause: an unreachable Hub at first looks like a missing file
+            while (earlier := origin.__cause__ or origin.__context__) is not None:
+                origin = earlier
+            texts = [str(each).strip() or type(each).__name__ for each in (error, origin)]
+            reason = ": ".join(dict.fromkeys(text.splitlines()[0].strip().rstrip(".") for text in texts))
+            raise InputError(
+                f"text-to-image model {source!r} cannot be loaded ({reason}); "
+                "give a folder that holds it, with its weights as safetensors"
+            ) from error
+        return cls(pipeline.to(place), class_names, shape, source=source, **settings)
 
     @property
     def num_classes(self) -> int:
@@ -195,30 +215,6 @@ def _check_prompts(template: str, class_names: Sequence[str]) -> None:
         raise InputError(f"template {template!r} must contain {{}} once, where the name of the class goes")
     if not class_names or not all(str(name).strip() for name in class_names):
         raise InputError(f"class names {list(class_names)}: give one for each class; the model is asked for them")
-
-
-def _load_pipeline(model: str, dtype: torch.dtype) -> Any:
-    with extra_for("a text-to-image generator", "text"):
-        import transformers  # noqa: F401  (without it diffusers gives stand-ins that fail later)
-        from diffusers import AutoPipelineForText2Image
-    on_the_hub = model.count("/") == 1 and not model.startswith((".", "~", "/"))  # as in owner/name
-    if not on_the_hub and not Path(model).is_dir():
-        raise InputError(f"{model}: no such folder")
-    try:
-        with warnings.catch_warnings():
-            # Diffusers passes an argument that the Hub's client has removed; this cannot be changed here.
-            warnings.filterwarnings("ignore", message="The `local_dir_use_symlinks` argument")
-            return AutoPipelineForText2Image.from_pretrained(model, use_safetensors=True, dtype=dtype)
-    except Exception as error:  # four libraries raise many types; a user needs one message
-        origin: BaseException = error  # the first cause: an unreachable Hub at first looks like a missing file
-        while (earlier := origin.__cause__ or origin.__context__) is not None:
-            origin = earlier
-        texts = [str(each).strip() or type(each).__name__ for each in (error, origin)]
-        reason = ": ".join(dict.fromkeys(text.splitlines()[0].strip().rstrip(".") for text in texts))
-        raise InputError(
-            f"text-to-image model {model!r} cannot be loaded ({reason}); "
-            "give a folder that holds it, with its weights as safetensors"
-        ) from error
 
 
 def _content(part: Any, prompts: Sequence[str]) -> Iterator[bytes]:

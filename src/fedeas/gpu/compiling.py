@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from fedeas.core.arrays import cores
-from fedeas.core.log import log
+from fedeas.core.errors import log
 
 try:
     import triton

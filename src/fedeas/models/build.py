@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import io
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 from typing import Any, cast
 
@@ -12,7 +12,7 @@ import torch
 from safetensors.torch import save
 from torch import Tensor, nn
 
-from fedeas.core.digests import stream_seed
+from fedeas.core.arrays import stream_seed
 from fedeas.core.errors import InputError, reason_of
 from fedeas.core.files import PathLike
 from fedeas.core.provenance import NOT_KNOWN, TEST, Answer, DatasetParts, Seen, check_clean, seen_by, which_images
@@ -116,7 +116,21 @@ def build_model(
         if path is not None and not str(path).endswith(SUFFIX):
             raise InputError(f"{path}: weights must be {CHOICES}")
         tensors = torchvision_weights(name) if path is None else read_tensors(path)[1]
-        _load(model, tensors, TORCHVISION if path is None else str(path))
+        source = TORCHVISION if path is None else path
+        own, prefix, kept = model.state_dict(), _head_name(model), set[str]()
+        weight, bias, needed = tensors.get(f"{prefix}.weight"), tensors.get(f"{prefix}.bias"), model.head.weight.shape
+        if weight is not None and bias is not None and weight.shape != needed and weight.shape[1:] == needed[1:]:
+            # A head with the same features for another number of classes is not loaded.
+            kept = {f"{prefix}.weight", f"{prefix}.bias"} if bias.shape == weight.shape[:1] else kept
+        for key in {**own, **tensors}:
+            ours, theirs = own.get(key), tensors.get(key)
+            if ours is not None and theirs is not None:
+                halved = ours.dtype == torch.float32 and theirs.dtype in (torch.float16, torch.bfloat16)
+                if key in kept or (ours.shape == theirs.shape and (ours.dtype == theirs.dtype or halved)):
+                    continue
+            forms = f"{_form(theirs)}, the model has {_form(ours)}"
+            raise InputError(f"{source}: {key} is {forms}; check name, shape, stem and norm")
+        model.load_state_dict({key: own[key] if key in kept else tensors[key] for key in own})
     if not projection:
         return model
     with torch.random.fork_rng(devices=[]), torch.device("cpu"):
@@ -171,24 +185,6 @@ def torchvision_weights(name: str = "resnet18") -> dict[str, Tensor]:
     except (ImportError, OSError, RuntimeError) as error:
         fact = f"weights 'torchvision' cannot be had ({reason_of(error)})"
         raise InputError(f"{fact}; pip install torchvision and check the network, {OTHER_START}") from None
-
-
-def _load(model: Model, tensors: Mapping[str, Tensor], place: str) -> None:
-    """Load the tensors, some perhaps in half precision, into the model; the error names the first that does not fit."""
-    own, prefix, kept = model.state_dict(), _head_name(model), set[str]()
-    weight, bias, needed = tensors.get(f"{prefix}.weight"), tensors.get(f"{prefix}.bias"), model.head.weight.shape
-    if weight is not None and bias is not None and weight.shape != needed and weight.shape[1:] == needed[1:]:
-        # A head with the same features for another number of classes is not loaded.
-        kept = {f"{prefix}.weight", f"{prefix}.bias"} if bias.shape == weight.shape[:1] else kept
-    for name in {**own, **tensors}:
-        ours, theirs = own.get(name), tensors.get(name)
-        if ours is not None and theirs is not None:
-            halved = ours.dtype == torch.float32 and theirs.dtype in (torch.float16, torch.bfloat16)
-            if name in kept or (ours.shape == theirs.shape and (ours.dtype == theirs.dtype or halved)):
-                continue
-        forms = f"{_form(theirs)}, the model has {_form(ours)}"
-        raise InputError(f"{place}: {name} is {forms}; check name, shape, stem and norm")
-    model.load_state_dict({name: own[name] if name in kept else tensors[name] for name in own})
 
 
 def _form(tensor: Tensor | None) -> str:

@@ -34,6 +34,7 @@ STREAMED_CELLS_PER_BYTE = 1_000
 HEAD_ROWS = 1000  # of a column whose name does not say what it holds
 
 _BLOCK = 2**20
+THOUSANDS = r"^\s*[1-9]\d{0,2}\.\d{3}\s*$"  # 1.000 is a thousand in some languages and one in others
 _LINES = 10
 _SEPARATORS = ",;\t"
 _PARQUET_START = b"PAR1"
@@ -163,10 +164,20 @@ class CsvFile(ArrowTable):
         columns = []
         for name, texts in zip(table.column_names, table.columns, strict=True):
             numbers = _as_numbers(texts)
-            if is_text(numbers.type) or (name in names and not _written_as_usual(texts, numbers)):
+            stays_text, has_points = is_text(numbers.type), pa.types.is_floating(numbers.type)
+            if name in names and not stays_text:
+                usual = numbers.cast(pa.string())
+                if has_points:
+                    usual = compute.replace_substring_regex(usual, r"^(-?\d+)$", r"\1.0")  # as Python writes them
+                stays_text = not compute.all(compute.equal(usual, compute.utf8_trim_whitespace(texts))).as_py()
+            if stays_text:
                 numbers = compute.replace_substring_regex(texts, *FORMULA_IN_CSV)  # as it was before `for_csv`
-            elif name in counts and pa.types.is_floating(numbers.type):
-                _check_points(texts, name)
+            elif name in counts and has_points:
+                row = compute.index(compute.match_substring_regex(texts, THOUSANDS), value=True).as_py()
+                if row >= 0:
+                    text = str(texts[row]).strip()
+                    ways = f"can be read as {float(text):g} or as {text.replace('.', '')}"
+                    raise InputError(f", column {name!r}: {text} {ways}; write it without the point", row=row)
             columns.append(numbers)
         return pa.table(columns, names=table.column_names)
 
@@ -210,8 +221,10 @@ class ParquetFile(ArrowTable):
             raise InputError(EMPTY)
         for batch in self.file.iter_batches(max(1, cells // width), columns=columns):
             counts, clients = from_wide(pa.Table.from_batches([batch]), layout, start)
-            if clients is not None:
-                hashes.append(_hashes(clients))
+            if clients is not None and pa.types.is_integer(clients.type):
+                hashes.append(clients.to_numpy().astype(np.int64))
+            elif clients is not None:
+                hashes.append(np.fromiter(map(hash, clients.to_pylist()), dtype=np.int64, count=len(clients)))
             yield start, counts, clients
             start += len(batch)
         if hashes:
@@ -326,12 +339,6 @@ def _sorted_names(column: pa.ChunkedArray, what: str) -> tuple[Any, Any]:
     return ordered, places[which]
 
 
-def _hashes(column: Any) -> Any:
-    if pa.types.is_integer(column.type):
-        return column.to_numpy().astype(np.int64)
-    return np.fromiter(map(hash, column.to_pylist()), dtype=np.int64, count=len(column))
-
-
 def _numbers(column: pa.ChunkedArray, name: str, first_row: int = 0, clients: Any = None) -> Any:
     """A column of counts as an array; missing values become NaN. Refuse text, naming its row."""
     if pa.types.is_null(column.type):
@@ -346,28 +353,12 @@ def _numbers(column: pa.ChunkedArray, name: str, first_row: int = 0, clients: An
     return column.to_numpy()
 
 
-def _check_points(texts: pa.ChunkedArray, name: str) -> None:
-    """Refuse a number such as 1.000, which is a thousand in some languages and one in others."""
-    row = compute.index(compute.match_substring_regex(texts, r"^\s*[1-9]\d{0,2}\.\d{3}\s*$"), value=True).as_py()
-    if row >= 0:
-        text = str(texts[row]).strip()
-        ways = f"can be read as {float(text):g} or as {text.replace('.', '')}"
-        raise InputError(f", column {name!r}: {text} {ways}; write it without the point", row=row)
-
-
 def _as_numbers(texts: pa.ChunkedArray) -> pa.ChunkedArray:
     """The column as numbers, if all of its texts are numbers."""
     for kind in (pa.int64(), pa.float64()):
         with suppress(pa.ArrowInvalid):
             return compute.utf8_trim_whitespace(texts).cast(kind)
     return texts
-
-
-def _written_as_usual(texts: pa.ChunkedArray, numbers: pa.ChunkedArray) -> bool:
-    usual = numbers.cast(pa.string())
-    if pa.types.is_floating(numbers.type):
-        usual = compute.replace_substring_regex(usual, r"^(-?\d+)$", r"\1.0")  # as Python writes them
-    return bool(compute.all(compute.equal(usual, compute.utf8_trim_whitespace(texts))).as_py())
 
 
 def _text_format(path: Path) -> tuple[str, str, int]:

@@ -145,11 +145,6 @@ def reads_in_parts(file: CountTable, policy: Policy, limits: Limits) -> bool:
     return known and policy.can_plan_in_parts and file.in_parts and file.cells > WHOLE_CELLS
 
 
-def plan_file(file: CountTable, policy: Policy, out: PathLike | None) -> Summary:
-    """Plan a table that is read in parts."""
-    return write_plan(plan_in_parts(file, policy), policy.spec, out)
-
-
 def plan_in_parts(file: CountTable, policy: Policy) -> PlannedParts:
     """The parts of a table with their allocations, which together are those of the whole table.
 

@@ -17,9 +17,8 @@ from pyarrow import parquet
 
 from fedeas.config.run import RunConfig, recorded_config
 from fedeas.config.sections import ContentConfig
-from fedeas.core.errors import InputError
+from fedeas.core.errors import InputError, log
 from fedeas.core.files import PathLike, written_whole
-from fedeas.core.log import log
 from fedeas.core.records import READ_AGAIN, Record, damaged, read_bytes, read_record
 from fedeas.runs.store import PACKED_RUNS, Run, UsedGenerator, complete, sound_runs
 

@@ -22,10 +22,9 @@ from pydantic import BaseModel, Field, ValidationError, field_validator
 from fedeas.config.run import RunConfig, recorded_config
 from fedeas.config.sections import ContentConfig
 from fedeas.core.deadline import seconds_left
-from fedeas.core.errors import FedEASError, InputError, RunError
+from fedeas.core.errors import FedEASError, InputError, RunError, log
 from fedeas.core.files import PathLike, make_folder
 from fedeas.core.locks import is_held, locked
-from fedeas.core.log import log
 from fedeas.core.provenance import Answer
 from fedeas.core.records import (
     Journal,

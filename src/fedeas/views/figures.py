@@ -17,10 +17,9 @@ from matplotlib.text import Text
 from matplotlib.ticker import EngFormatter
 
 from fedeas.core.arrays import FloatArray, IntArray
-from fedeas.core.errors import InputError
+from fedeas.core.errors import InputError, log
 from fedeas.core.files import PathLike, written_whole
 from fedeas.core.foreign_text import printable
-from fedeas.core.log import log
 from fedeas.planning import scores
 from fedeas.planning.counts import Allocation, LabelCounts
 from fedeas.planning.policies import POLICIES, FullBalance

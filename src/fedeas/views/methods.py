@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from fedeas.config.run import NO_GENERATION
 from fedeas.core.errors import InputError
-from fedeas.data.known import KNOWN
+from fedeas.data.names import KNOWN
 from fedeas.planning.counts import Allocation, LabelCounts
 from fedeas.runs.accuracy_curves import AccuracyCurve
 from fedeas.runs.comparison import Measured, Seeds

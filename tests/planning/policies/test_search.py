@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from strategies import dirichlet_counts, label_counts
 
 from fedeas import CostAware, FullBalance, Greedy, LabelCounts, Optimal, PolicyError, heterogeneity_left, imbalance
-from fedeas.planning.policies import optimal
+from fedeas.planning.policies import by_gain
 from fedeas.planning.policies.waterfill import Waterfill, cubic_root
 
 COUNTEREXAMPLE = LabelCounts([[3, 4, 2], [5, 8, 7], [2, 2, 3]])
@@ -72,7 +72,7 @@ def test_optimal_equals_enumeration_and_the_hulls_bound_it(counts, budget):
     exact = Optimal(budget=budget).allocate(counts)
     assert exact_value(counts, exact.n) == pytest.approx(float(best), rel=1e-12)
     assert exact.gap == 0
-    samples, bound = optimal._by_convex_hulls(Waterfill(counts), budget)
+    samples, bound = by_gain._by_convex_hulls(Waterfill(counts), budget)
     hulls = exact_value(counts, Waterfill(counts).fill(samples))
     assert samples.sum() == budget
     assert bound <= float(best) * (1 + 1e-12)
@@ -100,12 +100,12 @@ def test_optimal_beats_greedy_on_exact_marginal_gains_in_the_known_counterexampl
 def test_hulls_agree_with_dynamic_programming_within_the_certified_gap(budget):
     counts = dirichlet_counts(8, 5, 0.2, 60, seed=3)
     hulls = Waterfill(counts)
-    samples, bound = optimal._by_convex_hulls(hulls, budget)
+    samples, bound = by_gain._by_convex_hulls(hulls, budget)
     assert samples.sum() == budget
     value = hulls.value(samples).sum()
     assert bound <= value * (1 + 1e-12)
     if budget <= 3000:
-        exact = hulls.value(optimal._by_dynamic_programming(hulls, budget)).sum()
+        exact = hulls.value(by_gain._by_dynamic_programming(hulls, budget)).sum()
         assert bound * (1 - 1e-12) <= exact <= value * (1 + 1e-12)
         assert value - exact <= value - bound + 1e-9
 

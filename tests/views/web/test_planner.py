@@ -38,7 +38,7 @@ from fedeas.calls.plans import plan as fedeas_plan
 from fedeas.cli import main
 from fedeas.config import RunConfig, load_config
 from fedeas.core.foreign_text import for_markdown
-from fedeas.data.known import KNOWN
+from fedeas.data.names import KNOWN
 from fedeas.data.partition import dirichlet, paper_replay
 from fedeas.data.sources import load_dataset
 from fedeas.federation.split import split_data, split_of
@@ -50,9 +50,9 @@ from fedeas.runs.store import Run, RunStore
 from fedeas.views.figures import DARK, LIGHT
 from fedeas.views.methods import RunSnapshot
 from fedeas.views.web import FOLDER_VARIABLE, choices, html_plot, plan_charts, runs
-from fedeas.views.web.choices import NO_LIMIT, SIZE_WORDS, Choice, Size, table_file, takes_budget
+from fedeas.views.web.choices import NO_LIMIT, SIZE_WORDS, Choice, Size, table_file
 from fedeas.views.web.runs import ListedRun
-from fedeas.views.web.serving import PAGE, streamlit_options
+from fedeas.views.web.serving import PAGE, hosts_of
 from reproduction.published import example_counts, published
 
 COUNTS = LabelCounts([[900, 80, 20], [10, 300, 690], [400, 0, 380]])
@@ -204,7 +204,8 @@ def test_a_drawn_federation_is_planned(app):
 )
 def test_every_policy_has_words_a_command_and_a_config(spec, tmp_path):
     policy = spec.partition("(")[0]
-    choice = Choice(spec, Limits(total=700) if takes_budget(policy) else NO_LIMIT)
+    needs_budget = issubclass(POLICIES[policy], FedEAS) or POLICIES[policy].budget_field
+    choice = Choice(spec, Limits(total=700) if needs_budget else NO_LIMIT)
     chosen = choice.resolved(COUNTS)
     data = {"data": {"dataset": "digits"}}
     federation = choices.CountSource("mine", COUNTS, str(tmp_path / "counts.csv"), config=data)
@@ -543,8 +544,10 @@ def test_the_command_binds_to_loopback_and_sends_no_statistics(monkeypatch):
     with pytest.raises(SystemExit) as stopped:
         main(["planner", "--port", "9000"])
     assert stopped.value.code == 0
-    assert calls == [["run", str(PAGE), *streamlit_options("127.0.0.1", 9000)]]
-    assert {"--server.address=127.0.0.1", "--browser.gatherUsageStats=false"} <= set(calls[0])
+    assert [call[:2] for call in calls] == [["run", str(PAGE)]]
+    hosts = [f"--server.allowedHosts={name}" for name in hosts_of("127.0.0.1")]
+    assert [option for option in calls[0] if "allowedHosts" in option] == hosts
+    assert {"--server.address=127.0.0.1", "--server.port=9000", "--browser.gatherUsageStats=false"} <= set(calls[0])
 
 
 def test_without_streamlit_the_command_says_what_to_install(monkeypatch, capsys):

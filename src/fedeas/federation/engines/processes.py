@@ -35,8 +35,7 @@ from torch import Tensor
 from fedeas.algorithms.base import Arrays, Reply
 from fedeas.algorithms.fedavg import FedAvg
 from fedeas.config.sections import EngineConfig
-from fedeas.core.errors import FedEASError, RunError
-from fedeas.core.log import log
+from fedeas.core.errors import FedEASError, RunError, log
 from fedeas.core.spec import current_folder_first
 from fedeas.data.client import ClientData, Normaliser
 from fedeas.federation.engines.base import Engine, Task, add_up_to

@@ -13,10 +13,8 @@ from diffusers import DDIMScheduler, DPMSolverMultistepScheduler
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
 
-from fedeas.core.arrays import IntArray
-from fedeas.core.digests import json_digest
-from fedeas.core.errors import InputError
-from fedeas.core.log import log
+from fedeas.core.arrays import IntArray, json_digest
+from fedeas.core.errors import InputError, log
 from fedeas.generators.acceleration import captured, load_kernels
 from fedeas.generators.base import Shape
 from fedeas.generators.diffusion.noise import DeviceNoise

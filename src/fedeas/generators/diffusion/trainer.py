@@ -13,11 +13,9 @@ from diffusers.training_utils import EMAModel
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedeas.core.arrays import IntArray
+from fedeas.core.arrays import IntArray, json_digest
 from fedeas.core.devices import seconds_of
-from fedeas.core.digests import json_digest
-from fedeas.core.errors import InputError
-from fedeas.core.log import log
+from fedeas.core.errors import InputError, log
 from fedeas.core.provenance import data_digest
 from fedeas.core.weight_files import described, read_tensors, write_tensors
 from fedeas.generators.base import checked_address, shape_of

@@ -16,8 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 from torch.nn import functional
 
-from fedeas.core.arrays import FloatArray, IntArray, digest_of_arrays, row_blocks
-from fedeas.core.digests import json_digest
+from fedeas.core.arrays import FloatArray, IntArray, digest_of_arrays, json_digest, row_blocks
 from fedeas.core.errors import InputError
 from fedeas.core.files import PathLike
 from fedeas.core.locks import locked
@@ -213,11 +212,6 @@ def kept_classifier(
         made = train()
         made.save(path)
         return made
-
-
-def suited_judge(shape: Shape, device: Device) -> str:
-    """The network for judging images of this shape in minutes: without a GPU the small one, as in a run."""
-    return suited_to(shape) if torch.device(device).type != "cpu" else "small-cnn"
 
 
 @dataclass(frozen=True, eq=False)

@@ -14,10 +14,8 @@ from statistics import median
 import numpy as np
 from scipy.stats import binomtest, norm, rankdata
 
-from fedeas.core.arrays import FloatArray, IntArray
-from fedeas.core.digests import stream
-from fedeas.core.errors import InputError
-from fedeas.core.log import log
+from fedeas.core.arrays import FloatArray, IntArray, stream
+from fedeas.core.errors import InputError, log
 from fedeas.core.provenance import TEST, Answer, DatasetParts
 from fedeas.generators.base import Generator, GeneratorWrapper, Images
 from fedeas.generators.diffusion.sampling import DiffusionGenerator

@@ -4,11 +4,9 @@ from fedeas.core.spec import canonical_spec, read_spec
 from fedeas.planning.counts import CertifiedAllocation, SharedAllocation
 from fedeas.planning.policies.base import AllocationPolicy, Policy
 from fedeas.planning.policies.baselines import BySize, FullBalance, MissingOnly, NoGeneration, Uniform
-from fedeas.planning.policies.cost_aware import CostAware
+from fedeas.planning.policies.by_gain import CostAware, Greedy, Optimal
 from fedeas.planning.policies.fedeas import FedEAS
-from fedeas.planning.policies.greedy import Greedy
 from fedeas.planning.policies.kl import KL
-from fedeas.planning.policies.optimal import Optimal
 from fedeas.planning.policies.pool import Pool
 
 __all__ = [

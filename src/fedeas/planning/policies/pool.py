@@ -8,7 +8,6 @@ clients that lack more than j of it, a number that falls with j: taking images b
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -62,9 +61,18 @@ class Pool(Policy):
         falling = [(numbers[::-1], np.cumsum(times[::-1])) for numbers, times in lacked.values()]
 
         def more_than(place: int) -> IntArray:
+            """The images of each class that more than `place` clients lack."""
             return np.array([numbers[np.searchsorted(up_to, place, "right")] for numbers, up_to in falling])
 
-        sizes = pool_sizes(more_than, clients, images)
+        # The sizes that give the most placements; among equals, the smaller classes of the pool grow first.
+        place = bisect_left(range(clients), True, key=lambda p: int(more_than(p).sum()) <= images)
+        high = more_than(max(place - 1, 0))
+        low = more_than(place) if place < clients else np.zeros_like(high)
+        # Numbers between the two that sum to the budget and are as even as possible.
+        level = bisect_left(range(int(high.max())), True, key=lambda n: int(np.clip(n + 1, low, high).sum()) > images)
+        sizes: IntArray = np.clip(level, low, high)
+        growing = np.flatnonzero((low <= level) & (high > level))
+        sizes[growing[: images - int(sizes.sum())]] += 1
         return lambda part: np.minimum(self.lacking(part), sizes)
 
     def lacking(self, counts: LabelCounts) -> IntArray:
@@ -72,27 +80,6 @@ class Pool(Policy):
         level = counts.n.max(axis=1) if self.fill == "max" else -(-counts.sizes // counts.num_classes)
         lacked: IntArray = np.maximum(level[:, None] - counts.n, 0)
         return lacked
-
-
-def pool_sizes(falling: Callable[[int], IntArray], clients: int, images: int) -> IntArray:
-    """How many images of each class give the most placements; among equals, the smaller classes of the pool grow first.
-
-    `falling(p)` are the images of each class that more than p clients lack.
-
-    >>> pool_sizes([np.array([5, 2]), np.array([5, 0])].__getitem__, 2, 6)
-    array([5, 1])
-    """
-    place = bisect_left(range(clients), True, key=lambda p: int(falling(p).sum()) <= images)
-    if place == 0:
-        return falling(0)
-    high = falling(place - 1)
-    low = falling(place) if place < clients else np.zeros_like(high)
-    # Numbers between the two that sum to the budget and are as even as possible.
-    level = bisect_left(range(int(high.max())), True, key=lambda each: int(np.clip(each + 1, low, high).sum()) > images)
-    sizes: IntArray = np.clip(level, low, high)
-    growing = np.flatnonzero((low <= level) & (high > level))
-    sizes[growing[: images - int(sizes.sum())]] += 1
-    return sizes
 
 
 def images_each(plan: IntArray, images: int) -> int:

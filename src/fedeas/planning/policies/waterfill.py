@@ -17,20 +17,13 @@ is not always the best allocation, and why levels, not single samples, are the p
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from fedeas.core.arrays import BoolArray, FloatArray, IntArray, for_row_blocks
+from fedeas.core.arrays import FloatArray, IntArray, for_row_blocks
 from fedeas.planning.counts import LabelCounts
-from fedeas.planning.policies.base import Placer, ReadParts
-from fedeas.planning.policies.prices import Fleet, Passes, bisect_price
-
-OPEN_CLIENTS = 100_000
-"""The search ends when two prices differ by at most this many samples; the rest is decided in memory."""
 
 
 class Round(NamedTuple):
@@ -184,50 +177,3 @@ def cubic_root(linear: FloatArray, constant: FloatArray) -> FloatArray:
         steepness = -constant / (2 * width**3)
         root = 2 * width * np.sinh(np.arcsinh(steepness) / 3)
     return np.where(steepness < 1e100, root, np.cbrt(-constant))  # the linear term is lost in rounding, or 0
-
-
-def filled(samples: NDArray[np.integer]) -> Placer:
-    """Place the next part, given the samples of each client."""
-    start = 0
-
-    def place(part: LabelCounts) -> IntArray:
-        nonlocal start
-        start += len(part)
-        return Waterfill(part).fill(samples[start - len(part) : start].astype(np.int64))
-
-    return place
-
-
-def spend_by_gain(
-    parts: ReadParts,
-    fleet: Fleet,
-    take: Callable[[Waterfill, float], IntArray],
-    settle: Callable[[Waterfill, int, float], IntArray],
-    is_open: Callable[[Waterfill, IntArray, float], BoolArray],
-    margin: float,
-) -> tuple[NDArray[np.int32], int]:
-    """The samples of each client, and what the budget leaves.
-
-    All clients `take` the samples above a price; memory is enough to `settle` those that are still open near it.
-    """
-    passes = Passes(parts, Waterfill, lambda curves, price: int(take(curves, price).sum()))
-    highest, demand = 0.0, 0  # a price at which nobody takes a sample, and the samples that balance everybody
-    for curves in passes.curves():
-        highest, demand = max(highest, 2 * curves.highest_gain), demand + int(curves.demand.sum())
-    if fleet.total >= demand:
-        return np.concatenate([curves.demand.astype(np.int32) for curves in passes.curves()]), fleet.total - demand
-    some = Waterfill(fleet.some)
-    guess = bisect_price(lambda price: passes.taken(some, price) <= fleet.sampled_total, highest).enough
-    low, high = passes.enclose(fleet.total, demand, highest, guess, OPEN_CLIENTS)
-    taken, opened, counts, total = [], [], [], fleet.total
-    for curves in passes.curves():
-        above = take(curves, high * (1 + margin))
-        taken.append(above.astype(np.int32))  # there may be millions of clients
-        left = is_open(curves, above, low * (1 - margin))
-        opened.append(left)
-        counts.append(curves.counts.n[left])
-        total -= int(above[~left].sum())
-    samples = np.concatenate(taken)
-    chosen = settle(Waterfill(LabelCounts(np.concatenate(counts))), total, highest)
-    samples[np.concatenate(opened)] = chosen
-    return samples, total - int(chosen.sum())

@@ -10,8 +10,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from fedeas.core.errors import InputError, extra_for, reason_of
-from fedeas.core.log import log
+from fedeas.core.errors import InputError, extra_for, log, reason_of
 from fedeas.runs.store import Record, Run
 
 Image = NDArray[np.uint8]

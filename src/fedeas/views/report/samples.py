@@ -69,7 +69,13 @@ def samples_of(methods: Sequence[MethodRuns]) -> list[Samples]:
     samples = []
     for own in users.values():
         about, runs = own[0][0], [run for _, _, run in own]
-        wanted = _trained_on(runs)
+        # Images of each client and class that any run trained on; clients that never took part have none.
+        plans = [each.planned[1].n for each in runs if each.planned is not None]
+        wanted = np.zeros([max(plan.shape[axis] for plan in plans) for axis in (0, 1)], dtype=np.int64)
+        for run, plan in zip(runs, plans, strict=True):
+            took_part = list({client for record in run.rounds for client in trained(record) if client < len(plan)})
+            clients, classes = wanted[: len(plan), : plan.shape[1]], plan[took_part]
+            clients[took_part] = np.maximum(clients[took_part], classes)
         settings = parse_generator(runs[0].run.config.generator)
         pool = settings.each if isinstance(settings, Shared) else None  # of all clients; 0 if its size is open
         indices = {}
@@ -101,17 +107,6 @@ def sample_grid(run: Run) -> Images | None:
     padded = [np.pad(row, ((0, COLUMNS - len(row)), (0, 0), (0, 0), (0, 0))) for row in rows]
     grid = np.stack(padded).transpose(0, 3, 1, 4, 2)  # rows, height, columns, width, channels
     return grid.reshape(grid.shape[0] * grid.shape[1], -1, grid.shape[4])
-
-
-def _trained_on(runs: Sequence[RunSnapshot]) -> IntArray:
-    """Number of images of each client and class that any run trained on; clients that never took part have none."""
-    plans = [each.planned[1].n for each in runs if each.planned is not None]
-    most = np.zeros([max(plan.shape[axis] for plan in plans) for axis in (0, 1)], dtype=np.int64)
-    for run, plan in zip(runs, plans, strict=True):
-        took_part = list({client for record in run.rounds for client in trained(record) if client < len(plan)})
-        clients, classes = most[: len(plan), : plan.shape[1]], plan[took_part]
-        clients[took_part] = np.maximum(clients[took_part], classes)
-    return most
 
 
 def _kept(

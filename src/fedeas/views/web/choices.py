@@ -17,13 +17,13 @@ import numpy as np
 
 from fedeas.calls.client_counts import CountSource, plan_arguments, saved_split
 from fedeas.core.errors import InputError
-from fedeas.data.known import KNOWN
+from fedeas.data.names import KNOWN
 from fedeas.data.partition import PAPER_SEED, dirichlet
 from fedeas.planning.beta import MAX_SHARE, MIN_REMOVED
 from fedeas.planning.columns import ColumnNames
 from fedeas.planning.counts import Allocation, LabelCounts
 from fedeas.planning.examples import DEFAULT, find_example
-from fedeas.planning.policies import POLICIES, FedEAS, Policy
+from fedeas.planning.policies import Policy
 from fedeas.planning.request import Limits, choose_policy
 from fedeas.planning.tables import CountTable, write_allocation
 from fedeas.views.web import MAX_MEGABYTES
@@ -156,11 +156,6 @@ class Choice:
                 chosen += [option, f"{value:.12g}"]
         plan = " ".join(["fedeas plan", federation.arguments, *map(shlex.quote, chosen)])
         return "\n".join(line for line in (federation.made_by, plan) if line)
-
-
-def takes_budget(policy: str) -> bool:
-    """Whether the user chooses the size of this policy's budget."""
-    return issubclass(POLICIES[policy], FedEAS) or bool(POLICIES[policy].budget_field)
 
 
 def table_file(counts: LabelCounts, allocation: Allocation | None = None, ending: str = ".csv") -> bytes:

@@ -15,10 +15,9 @@ import streamlit as st
 from fedeas.calls.client_counts import NEEDS_IMAGES, CountSource, run_config
 from fedeas.calls.plans import plan
 from fedeas.core.arrays import IntArray
-from fedeas.core.errors import FedEASError
+from fedeas.core.errors import FedEASError, log
 from fedeas.core.foreign_text import for_markdown, printable
-from fedeas.core.log import log
-from fedeas.data.known import KNOWN
+from fedeas.data.names import KNOWN
 from fedeas.data.partition import PAPER_SEED
 from fedeas.planning import scores
 from fedeas.planning.advice import ADVICE
@@ -27,14 +26,14 @@ from fedeas.planning.columns import ColumnNames
 from fedeas.planning.counts import LabelCounts
 from fedeas.planning.examples import DEFAULT, EXAMPLES
 from fedeas.planning.plan import Plan
-from fedeas.planning.policies import POLICIES, FullBalance, Policy
+from fedeas.planning.policies import POLICIES, FedEAS, FullBalance, Policy
 from fedeas.planning.policies.pool import PoolFill
 from fedeas.planning.request import Limits, policy_left_out
 from fedeas.views import figures as plots
 from fedeas.views.charts import Spec
 from fedeas.views.figures import DARK, LIGHT, Screen
 from fedeas.views.web import MAX_MEGABYTES, choices, html_plot, plan_charts
-from fedeas.views.web.choices import NO_LIMIT, SIZE_WORDS, Choice, Size, table_file, takes_budget
+from fedeas.views.web.choices import NO_LIMIT, SIZE_WORDS, Choice, Size, table_file
 
 OWN = "classes of equal size"
 PAPER, FILE, DRAW = "Paper", "My file", "Draw"
@@ -194,7 +193,7 @@ def choose_policy_and_size(counts: LabelCounts) -> Choice:
         question = "Up to where do clients fill their classes?"
         fill = st.selectbox(question, get_args(PoolFill), help=words, key="fill")
         spec = "pool" if fill == "mean" else f"pool(fill={fill})"
-    if not takes_budget(policy):
+    if not (issubclass(POLICIES[policy], FedEAS) or POLICIES[policy].budget_field):
         return Choice(spec, NO_LIMIT)
 
     size = Size(st.selectbox("How many images in all?", [str(each) for each in Size], key="size"))

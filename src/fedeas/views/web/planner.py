@@ -7,7 +7,6 @@ on the last change are cached, and only the tab that is open is computed.
 from __future__ import annotations
 
 import os
-from functools import partial
 from pathlib import Path
 
 import streamlit as st
@@ -30,14 +29,13 @@ def page() -> None:
     st.title("FedEAS planner")
     st.caption("How many synthetic images should each client of a federation generate, and of which classes?")
     folder = Path(os.environ.get(FOLDER_VARIABLE, "runs"))
-    show_tabs("page", {"Plan": show_plan_page, "Runs": partial(show_runs_page, folder)})
 
+    def show_runs_page() -> None:
+        with explaining(st):
+            watching = runs.listed(folder).any_under_way
+            st.fragment(show_runs, run_every=REFRESH_SECONDS if watching else None)(folder, watching)
 
-def show_runs_page(folder: Path) -> None:
-    """The runs, watched as long as one of them is in progress."""
-    with explaining(st):
-        watching = runs.listed(folder).any_under_way
-        st.fragment(show_runs, run_every=REFRESH_SECONDS if watching else None)(folder, watching)
+    show_tabs("page", {"Plan": show_plan_page, "Runs": show_runs_page})
 
 
 def show_runs(folder: Path, watching: bool) -> None:

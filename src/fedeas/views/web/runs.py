@@ -69,7 +69,18 @@ class Listing(NamedTuple):
 def listed(folder: Path) -> Listing:
     """The run directories below the folder; one that cannot be read has the reason as its state."""
     folders = [config.parent for config in RunStore(folder).root.glob("*/config.json")]
-    found = sorted(((*_stamps(path), path) for path in folders), reverse=True)
+    found: list[tuple[int, Stamps, Path]] = []
+    for path in folders:
+        files = []
+        for name in FILES:
+            try:
+                about = (path / name).stat()
+                files.append((about.st_mtime_ns, about.st_size))
+            except OSError:  # not there yet, or removed since the folder was listed
+                files.append((0, 0))
+        (config, _), (rounds, _), _ = files
+        found.append((rounds or config, tuple(files), path))  # when its last round ended or, before the first, it began
+    found.sort(reverse=True)
     runs = []
     for changed, stamps, path in found[:MOST_RUNS]:
         run = _read(path, changed, stamps)
@@ -79,19 +90,6 @@ def listed(folder: Path) -> Listing:
             run = run._replace(state=f"{state}: {run.state}", under_way=under_way)
         runs.append(run)
     return Listing(runs, len(found[MOST_RUNS:]))
-
-
-def _stamps(path: Path) -> tuple[int, Stamps]:
-    """When the last round of a run ended or, before the first, when it started; and the stamps of its files."""
-    files = []
-    for name in FILES:
-        try:
-            about = (path / name).stat()
-            files.append((about.st_mtime_ns, about.st_size))
-        except OSError:  # not there yet, or removed since the folder was listed
-            files.append((0, 0))
-    (config, _), (rounds, _), _ = files
-    return rounds or config, tuple(files)
 
 
 @lru_cache(maxsize=2 * MOST_RUNS)

@@ -17,15 +17,13 @@ PAGE = Path(__file__).with_name("planner.py")
 
 
 def serve(folder: Path, host: str, port: int, names: Sequence[str] = ()) -> None:
-    """Serve the page with the runs of a folder until it is stopped."""
+    """Serve the page with the runs of a folder until it is stopped.
+
+    The server opens no browser, sends no statistics, and answers to known names only.
+    """
     from streamlit.web.cli import main as streamlit
 
     os.environ[FOLDER_VARIABLE] = str(folder)
-    streamlit(["run", str(PAGE), *streamlit_options(host, port, names)], standalone_mode=False)
-
-
-def streamlit_options(host: str, port: int, names: Sequence[str] = ()) -> list[str]:
-    """Options of a server that opens no browser, sends no statistics, and answers to known names only."""
     settings = {
         "server.address": host,
         "server.port": port,
@@ -40,7 +38,8 @@ def streamlit_options(host: str, port: int, names: Sequence[str] = ()) -> list[s
         "theme.dark.primaryColor": "#56b4e9",
     }
     hosts = [f"--server.allowedHosts={name}" for name in hosts_of(host, names)]
-    return [f"--{name}={value}" for name, value in settings.items()] + hosts
+    options = [f"--{name}={value}" for name, value in settings.items()]
+    streamlit(["run", str(PAGE), *options, *hosts], standalone_mode=False)
 
 
 def hosts_of(address: str, names: Sequence[str] = ()) -> list[str]:
