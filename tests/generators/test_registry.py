@@ -408,7 +408,8 @@ import sys
 sys.modules["torch"] = sys.modules["safetensors.torch"] = None
 from fedeas.core.weight_files import model_weights, weights_digest
 from fedeas.generators.kinds import parse_generator
-print(parse_generator("agreeing(of=diffusion)").content("digits")["of weights"], weights_digest(model_weights("digits")))
+own = parse_generator("agreeing(of=diffusion)").content("digits")["of weights"]
+print(own, weights_digest(model_weights("digits")))
 """
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout.split() == [weights_digest(generator_weights("digits"))] * 2
