@@ -109,13 +109,13 @@ def source_for(
 
 def _matched(plan: Allocation, classes: tuple[str, ...]) -> IntArray:
     """The generator's label of each class of the plan: by name, or by position if one side has only numbers."""
-    names = plan.classes
-    if names is not None and {*names} <= {*classes}:
-        return np.array([classes.index(name) for name in names])
+    names, places = plan.classes, {name: place for place, name in enumerate(classes)}
+    if names is not None and {*names} <= {*places}:
+        return np.array([places[name] for name in names])
     numbered = names is None or _only_numbers(names) or _only_numbers(classes)
     if numbered and plan.n.shape[1] == len(classes):
         return np.arange(len(classes))
-    missing = next((name for name in names or () if name not in classes), None)
+    missing = next((name for name in names or () if name not in places), None)
     shown = f"; class {missing!r} of the plan is none of {first_of(classes)}" if missing else ""
     raise InputError(
         f"the plan has {plan.n.shape[1]} classes, the generator {len(classes)}{shown}; plan with its classes"

@@ -159,13 +159,14 @@ class CsvFile(ArrowTable):
 
         A count such as 1.000 is refused: its point may separate thousands.
         """
-        table = super().read(names, counts)
+        table, are_names = super().read(names, counts), {*names}
+        known = self.first.select(table.column_names) if self.rows <= HEAD_ROWS else None
         columns = []
-        for name, texts in zip(table.column_names, table.columns, strict=True):
-            numbers = _as_numbers(texts)
-            if is_text(numbers.type) or (name in names and not _written_as_usual(texts, numbers)):
+        for place, (name, texts) in enumerate(zip(table.column_names, table.columns, strict=True)):
+            numbers = _as_numbers(texts) if known is None else known.column(place)
+            if is_text(numbers.type) or (name in are_names and not _written_as_usual(texts, numbers)):
                 numbers = compute.replace_substring_regex(texts, *FORMULA_IN_CSV)  # as it was before `for_csv`
-            elif name in counts and pa.types.is_floating(numbers.type):
+            elif name not in are_names and pa.types.is_floating(numbers.type):
                 _check_points(texts, name)
             columns.append(numbers)
         return pa.table(columns, names=table.column_names)
@@ -356,11 +357,14 @@ def _check_points(texts: pa.ChunkedArray, name: str) -> None:
 
 
 def _as_numbers(texts: pa.ChunkedArray) -> pa.ChunkedArray:
-    """The column as numbers, if all of its texts are numbers."""
-    for kind in (pa.int64(), pa.float64()):
-        with suppress(pa.ArrowInvalid):
-            return compute.utf8_trim_whitespace(texts).cast(kind)
-    return texts
+    """The column as numbers, if all of its texts are decimal numbers."""
+    try:  # as int64, Arrow would also read 0x10
+        numbers = (trimmed := compute.utf8_trim_whitespace(texts)).cast(pa.float64())
+    except pa.ArrowInvalid:
+        return texts
+    with suppress(pa.ArrowInvalid):
+        numbers = trimmed.cast(pa.int64())
+    return numbers
 
 
 def _written_as_usual(texts: pa.ChunkedArray, numbers: pa.ChunkedArray) -> bool:
@@ -381,6 +385,8 @@ def _text_format(path: Path) -> tuple[str, str, int]:
                 break
     else:
         raise InputError("is not a text file; save the table as CSV in UTF-8")
+    if encoding == "cp1252":
+        _check_one_encoding(path)
     text = start.decode(encoding, "replace").removeprefix("\ufeff")
     if not text.strip():
         raise InputError("is empty; give a header and a row for each client")
@@ -395,6 +401,18 @@ def _text_format(path: Path) -> tuple[str, str, int]:
     width = 1 + sum(line.count(separator) for line in lines[:1])
     _check_columns(width)
     return encoding, separator, width
+
+
+def _check_one_encoding(path: Path) -> None:
+    """Refuse a file of which a part is UTF-8 and a part is not: read as Latin-1, the first would be garbled."""
+    wrong, is_utf8 = 0, False
+    with path.open(encoding="utf-8", errors="surrogateescape") as file:
+        for number, line in enumerate(file, 1):
+            decoded = line if line.isascii() else re.sub(r"[\udc80-\udcff]", "", line)
+            is_utf8 |= not decoded.isascii()
+            wrong = wrong or number * (decoded != line)
+    if is_utf8:
+        raise InputError(f"line {wrong:,} has text that is not UTF-8, unlike the rest; save the table as CSV in UTF-8")
 
 
 def write_parquet(path: Path, policy: str, parts: PlannedParts) -> None:
