@@ -619,7 +619,7 @@ def test_the_work_of_reading_a_table_grows_with_its_columns_not_with_their_squar
 def test_a_count_that_is_not_decimal_is_refused(tmp_path_factory, count, form):
     path, text = tmp_path_factory.mktemp("csv") / "counts.csv", form.format(count)
     path.write_text(f"client,cat,dog\na,1,2\nb,{text},3\n")
-    with pytest.raises(InputError, match="row 2 .client 'b'., class 'cat': .* is not a count"):
+    with pytest.raises(InputError, match=r"row 2 \(client 'b'\), class 'cat': .* is not a count"):
         read_counts(path)
     path.write_text(f"client,label\na,{text}\nb,dog\n")
     assert {*read_counts(path).classes} == {text.strip(), "dog"}
