@@ -105,9 +105,11 @@ NotNegative = Annotated[float, number("a finite number, 0 or more", lambda value
 MAX_SINGLE = (2 - 2**-23) * 2.0**127
 """The largest number of 32 bits, which torch computes with."""
 PositiveSingle = Annotated[
-    float, number(f"above 0 and at most {MAX_SINGLE:.2g}", lambda value: 0 < value <= MAX_SINGLE)
+    float, number(f"a number above 0 and at most {MAX_SINGLE:.2g}", lambda value: 0 < value <= MAX_SINGLE)
 ]
-NotNegativeSingle = Annotated[float, number(f"from 0 to {MAX_SINGLE:.2g}", lambda value: 0 <= value <= MAX_SINGLE)]
+NotNegativeSingle = Annotated[
+    float, number(f"a number from 0 to {MAX_SINGLE:.2g}", lambda value: 0 <= value <= MAX_SINGLE)
+]
 
 
 def check_fields(owner: object, error: type[FedEASError] = InputError) -> None:

@@ -159,7 +159,7 @@ def dirichlet(
         if on_draw is not None:
             on_draw(len(lacking) + 1)
         shuffled, ends = _draw(data, alpha, rng, fair_share)
-        lacking.append(np.count_nonzero(np.diff(ends, prepend=0).sum(axis=0) < min_size))
+        lacking.append(int(np.count_nonzero(np.diff(ends, prepend=0).sum(axis=0) < min_size)))
         if not lacking[-1]:
             pieces = zip(*(np.split(part, its[:-1]) for part, its in zip(shuffled, ends, strict=True)), strict=True)
             return data.partition([np.concatenate(piece) for piece in pieces], rng, {**recipe, "draws": len(lacking)})
@@ -219,7 +219,7 @@ def paper_replay(
             stream.shuffle(part)
             its[:] = np.cumsum(stream.dirichlet(alphas)) * part.size
             its[-1] = part.size
-        lacking.append(np.count_nonzero(np.diff(ends, prepend=0).sum(axis=0) < 10))
+        lacking.append(int(np.count_nonzero(np.diff(ends, prepend=0).sum(axis=0) < 10)))
         if not lacking[-1]:
             break
     else:
@@ -390,7 +390,7 @@ def _fewer(clients: int, split: Callable[[int], Partition]) -> str:
 
 def _too_many_lack(lacking: Sequence[int]) -> bool:
     """Whether in the first draws so many clients lacked samples that no draw will give all of them enough."""
-    return len(lacking) == FIRST_DRAWS and bool(np.mean(lacking) > 8 * max(1, np.std(lacking)))
+    return len(lacking) == FIRST_DRAWS and bool(np.mean(lacking) > 8 * max(1.0, float(np.std(lacking))))
 
 
 def _draw(
