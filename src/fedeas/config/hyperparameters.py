@@ -61,9 +61,7 @@ class FedGen(FedAvg):
     hidden: Annotated[int, whole(1)] = 256  # width of the generator's hidden layer
     ensemble_epochs: Annotated[int, whole(1)] = 100  # training steps of the generator after each round
     weight: NotNegativeSingle = 10.0  # of the loss on generated features at the clients, in the first round
-    latent: NotNegativeSingle = (
-        10.0  # weight of the divergence from predictions on generated features, likewise
-    )
+    latent: NotNegativeSingle = 10.0  # weight of the divergence from predictions on generated features, likewise
     diversity: NotNegativeSingle = 1.0  # weight of the diversity term
 
 
