@@ -1,9 +1,14 @@
 import json
 
 import pytest
+import torch
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from fedeas import InputError, SpecError
+from fedeas.cli.options import read_config
 from fedeas.config import RunConfig, load_config
+from fedeas.core.errors import FedEASError
 
 
 def test_the_defaults_are_the_papers_training():
@@ -125,3 +130,30 @@ def test_bad_files_are_named(tmp_path):
     (tmp_path / "bad.toml").write_text("label = \n")
     with pytest.raises(InputError, match=r"bad.toml: cannot be read as TOML"):
         load_config(tmp_path / "bad.toml")
+
+
+@given(key=st.sampled_from(["train.lr", "train.weight_decay"]), value=st.floats(0, exclude_min=True, allow_nan=False))
+@example(key="train.lr", value=1e39)
+@example(key="train.weight_decay", value=1e300)
+def test_a_number_for_torch_fits_the_32_bits_that_torch_computes_with(key, value):
+    spec = f"fedprox(mu={value!r})" if value < 1e308 else "fedprox(mu=1e308)"
+    if value <= torch.finfo(torch.float32).max:
+        config = load_config(None, [f"{key}={value!r}", f"algorithm={spec}"])
+        torch.ones(1).add_(torch.ones(1), alpha=config.flat[key])
+        return
+    for override in (f"{key}={value!r}", f"algorithm={spec}"):
+        with pytest.raises((InputError, SpecError)):
+            load_config(None, [override])
+
+
+@given(key=st.sampled_from(sorted(RunConfig().flat)), value=st.text("ab/:=. ", max_size=12))
+@example(key="data.dataset", value="folder:/a//b/./c/")
+def test_an_argument_whose_left_side_is_a_key_is_an_override(key, value):
+    try:
+        expected = load_config(None, [f"{key}={value}"])
+    except FedEASError as error:
+        with pytest.raises(type(error)) as caught:
+            read_config(f"{key}={value}", [], None)
+        assert str(caught.value) == str(error)
+    else:
+        assert read_config(f"{key}={value}", [], None) == expected

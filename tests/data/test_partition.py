@@ -1,12 +1,15 @@
+import re
+
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from fedeas import InputError, imbalance
 from fedeas.config import PartitionConfig
+from fedeas.data.dataset import checked_labels
 from fedeas.data.names import KNOWN
-from fedeas.data.partition import Partition, dirichlet, iid, paper_replay, shards
+from fedeas.data.partition import FIRST_DRAWS, Partition, dirichlet, iid, paper_replay, shards
 from fedeas.federation.split import split_as
 
 labels_lists = st.lists(st.integers(0, 4), min_size=12, max_size=80)
@@ -217,3 +220,37 @@ def test_known_datasets_have_their_official_sizes():
 def test_impossible_partitions_are_refused(call, message):
     with pytest.raises(InputError, match=message):
         call()
+
+
+@settings(max_examples=8)
+@given(clients=st.integers(2, 400), alpha=st.sampled_from([0.01, 0.05, 0.1, 1.0]), cap=st.booleans())
+@example(clients=400, alpha=0.1, cap=False)
+def test_a_split_that_is_not_found_in_a_limited_number_of_draws_is_refused_with_a_number_that_works(
+    clients, alpha, cap
+):
+    labels, told = np.arange(400) % 4, []
+    try:
+        split = dirichlet(labels, clients, alpha, cap=cap, max_draws=1000, on_draw=told.append)
+    except InputError as error:
+        works = int(re.search(r"fewer clients \((\d+) work\)", str(error))[1])
+        assert 1 <= works < clients
+        assert dirichlet(labels, works, alpha, cap=cap, max_draws=FIRST_DRAWS).counts.sizes.min() >= 1
+        assert len(told) <= 1000
+    else:
+        assert len(split.indices) == clients
+
+
+def test_draws_in_which_hundreds_of_clients_get_nothing_are_soon_given_up():
+    told = []
+    with pytest.raises(InputError, match="fewer clients"):
+        dirichlet(np.arange(1438) % 10, 1437, 0.1, on_draw=told.append)
+    assert len(told) <= FIRST_DRAWS
+
+
+@given(label=st.integers(10**6 + 10, 2**64 - 1))
+def test_a_label_far_beyond_the_number_of_samples_is_refused_before_classes_are_counted_up(label):
+    labels = np.array([0, 1, 2, label], dtype=np.uint64)
+    with pytest.raises(InputError, match="label"):
+        checked_labels("data.npz", labels, None)
+    with pytest.raises(InputError, match="label"):
+        iid(labels, 1)

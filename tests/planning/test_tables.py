@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from pyarrow import parquet
 from strategies import label_counts
@@ -589,3 +589,51 @@ def test_too_little_memory_is_not_an_unreadable_file(tmp_path, monkeypatch):
     monkeypatch.setattr(arrow_tables.ParquetFile, "read", fail)
     with pytest.raises(MemoryError, match="malloc"):
         read_counts(tmp_path / "counts.parquet")
+
+
+class Compared(str):
+    """A name that counts how often it is compared with another."""
+
+    times = 0
+    __hash__ = str.__hash__
+
+    def __eq__(self, other):
+        Compared.times += 1
+        return str.__eq__(self, other)
+
+
+@pytest.mark.parametrize("first", ["1", "0.5"])
+def test_the_work_of_reading_a_table_grows_with_its_columns_not_with_their_square(tmp_path, first):
+    compared = []
+    for columns in (100, 400):
+        names = [Compared(f"c{place}") for place in range(columns)]
+        path = tmp_path / f"{columns}.csv"
+        path.write_text("\n".join(",".join(row) for row in (names, [first] * columns, ["2"] * columns)))
+        Compared.times = 0
+        arrow_tables.CsvFile(path).read([], tuple(names))
+        compared.append(Compared.times)
+    assert compared[1] <= 4 * compared[0]
+
+
+@given(count=st.integers(0, 2**31 - 1), form=st.sampled_from(["{:#x}", "{:#X}", "+{:#x}", " {:#x}", "{:#o}", "{:#b}"]))
+@example(count=16, form="{:#x}")
+def test_a_count_that_is_not_decimal_is_refused(tmp_path_factory, count, form):
+    path, text = tmp_path_factory.mktemp("csv") / "counts.csv", form.format(count)
+    path.write_text(f"client,cat,dog\na,1,2\nb,{text},3\n")
+    with pytest.raises(InputError, match=r"row 2 \(client 'b'\), class 'cat': .* is not a count"):
+        read_counts(path)
+    path.write_text(f"client,label\na,{text}\nb,dog\n")
+    assert {*read_counts(path).classes} == {text.strip(), "dog"}
+
+
+@given(encodings=st.lists(st.sampled_from(["utf-8", "latin-1"]), min_size=2, max_size=6), end=st.sampled_from("\n\r"))
+def test_text_in_two_encodings_is_refused_with_the_line(tmp_path_factory, encodings, end):
+    path = tmp_path_factory.mktemp("csv") / "counts.csv"
+    names = [f"zo\N{LATIN SMALL LETTER E WITH DIAERESIS}{row}" for row in range(len(encodings))]
+    lines = [f"{name},1,2{end}".encode(encoding) for name, encoding in zip(names, encodings, strict=True)]
+    path.write_bytes(b"".join([f"client,cat,dog{end}".encode(), *lines]))
+    if len({*encodings}) == 1:
+        assert read_counts(path).clients == tuple(names)
+    else:
+        with pytest.raises(InputError, match=f"line {2 + encodings.index('latin-1')} "):
+            read_counts(path)

@@ -104,20 +104,22 @@ def source_for(
     classes = plan.classes or () if context is None else context.classes
     if context is None and len(classes) != ready.num_classes:
         classes = tuple(map(str, range(ready.num_classes)))
-    # The generator's label of each class of the plan: by name, or by position if one side has only numbers.
-    names = plan.classes
+    return PlanSource(plan, ready, classes, _matched(plan, classes), spec, dataset)
+
+
+def _matched(plan: Allocation, classes: tuple[str, ...]) -> IntArray:
+    """The generator's label of each class of the plan: by name, or by position if one side has only numbers."""
+    names, places = plan.classes, {name: place for place, name in enumerate(classes)}
+    if names is not None and {*names} <= {*places}:
+        return np.array([places[name] for name in names])
     numbered = names is None or _only_numbers(names) or _only_numbers(classes)
-    if names is not None and {*names} <= {*classes}:
-        columns = np.array([classes.index(name) for name in names])
-    elif numbered and plan.n.shape[1] == len(classes):
-        columns = np.arange(len(classes))
-    else:
-        missing = next((name for name in names or () if name not in classes), None)
-        shown = f"; class {missing!r} of the plan is none of {first_of(classes)}" if missing else ""
-        raise InputError(
-            f"the plan has {plan.n.shape[1]} classes, the generator {len(classes)}{shown}; plan with its classes"
-        )
-    return PlanSource(plan, ready, classes, columns, spec, dataset)
+    if numbered and plan.n.shape[1] == len(classes):
+        return np.arange(len(classes))
+    missing = next((name for name in names or () if name not in places), None)
+    shown = f"; class {missing!r} of the plan is none of {first_of(classes)}" if missing else ""
+    raise InputError(
+        f"the plan has {plan.n.shape[1]} classes, the generator {len(classes)}{shown}; plan with its classes"
+    )
 
 
 def _only_numbers(names: tuple[str, ...]) -> bool:

@@ -15,8 +15,8 @@ from fedeas.core.errors import InputError
 from fedeas.core.spec import (
     Described,
     Limit,
-    NotNegative,
-    Positive,
+    NotNegativeSingle,
+    PositiveSingle,
     number,
     own_code_named,
     read_spec,
@@ -56,8 +56,8 @@ class Diffusion(GeneratorFields):
     weights: str = ""
     solver: Literal["", "dpm", "dpm-snr", "ddim", "ddpm"] = ""
     steps: Annotated[int, whole(0)] = 0
-    guidance: NotNegative | None = None
-    first: Positive = 5.1  # minus the log of signal / noise with which dpm and dpm-snr begin
+    guidance: NotNegativeSingle | None = None
+    first: PositiveSingle = 5.1  # minus the log of signal / noise with which dpm and dpm-snr begin
     precision: Literal["auto", "fp32", "bf16"] = "auto"
     compiled: bool = False
 
@@ -69,7 +69,7 @@ class SdTurbo(GeneratorFields):
     model: str = "stabilityai/sd-turbo"
     template: str = "a photo of a {}"
     steps: Annotated[int, whole(1)] = 1
-    guidance: NotNegative = 0.0
+    guidance: NotNegativeSingle = 0.0
     size: Annotated[int, MULTIPLE_OF_8] = 512
     precision: Literal["auto", "fp32", "bf16", "fp16"] = "auto"
 
@@ -113,7 +113,7 @@ class Federated(Wrapper):
     clients: Annotated[int, whole(1)] = 10  # that train in each round
     steps: Annotated[int, whole(1)] = 10  # updates of a client in a round
     batch: Annotated[int, whole(1)] = 128  # images of an update
-    lr: Positive = 4e-4  # Adam's learning rate; it grows in the first updates and falls to zero in the last tenth
+    lr: PositiveSingle = 4e-4  # Adam's learning rate; it grows in the first updates and falls to zero in the last tenth
     # Largest decay of the mean over rounds, which is the result.
     ema: Annotated[float, number("a number from 0 to below 1", lambda decay: 0 <= decay < 1)] = 0.95
     # What travels of Adam's moments: both, means of the second one's rows and columns, or nothing.

@@ -14,7 +14,7 @@ import numpy as np
 
 from fedeas.core.arrays import FloatArray, IntArray
 from fedeas.core.errors import InputError, SpecError
-from fedeas.core.spec import PREFIX, Described, NotNegative, Positive, number, read_spec, whole
+from fedeas.core.spec import PREFIX, Described, NotNegativeSingle, PositiveSingle, number, read_spec, whole
 
 
 @dataclass(frozen=True)
@@ -26,14 +26,14 @@ class FedAvg(Described):
 class FedProx(FedAvg):
     """Hyperparameters of FedProx; the default is the paper's, supplement D."""
 
-    mu: NotNegative = 0.01  # weight of the proximal term; 0 is FedAvg
+    mu: NotNegativeSingle = 0.01  # weight of the proximal term; 0 is FedAvg
 
 
 @dataclass(frozen=True)
 class SCAFFOLD(FedAvg):
     """Hyperparameters of SCAFFOLD."""
 
-    server_lr: Positive = 1.0  # the server's step size along the mean of the clients' updates
+    server_lr: PositiveSingle = 1.0  # the server's step size along the mean of the clients' updates
     option: Literal["I", "II"] = "II"  # control variates from the full gradient, or from a client's own update
     weighting: Literal["size", "uniform"] = "size"  # weights of the clients: N_k, or all equal
 
@@ -47,22 +47,22 @@ class SCAFFOLD(FedAvg):
 class MOON(FedAvg):
     """Hyperparameters of MOON; the defaults are the paper's, supplement D."""
 
-    mu: NotNegative = 5.0  # weight of the contrastive loss; 0 is FedAvg
-    tau: Positive = 0.5  # temperature of the similarities
+    mu: NotNegativeSingle = 5.0  # weight of the contrastive loss; 0 is FedAvg
+    tau: PositiveSingle = 0.5  # temperature of the similarities
 
 
 @dataclass(frozen=True)
 class FedGen(FedAvg):
     """Hyperparameters of FedGen; five defaults are the paper's, supplement D, the last three FedGen's own code's."""
 
-    ensemble_lr: Positive = 3e-4  # Adam's learning rate for the generator
+    ensemble_lr: PositiveSingle = 3e-4  # Adam's learning rate for the generator
     batch: Annotated[int, whole(2)] = 32  # of generated features, at the server and at the clients
     noise: Annotated[int, whole(1)] = 128  # length of the noise vector
     hidden: Annotated[int, whole(1)] = 256  # width of the generator's hidden layer
     ensemble_epochs: Annotated[int, whole(1)] = 100  # training steps of the generator after each round
-    weight: NotNegative = 10.0  # of the loss on generated features at the clients, in the first round
-    latent: NotNegative = 10.0  # weight of the divergence from predictions on generated features, in the first round
-    diversity: NotNegative = 1.0  # weight of the diversity term
+    weight: NotNegativeSingle = 10.0  # of the loss on generated features at the clients, in the first round
+    latent: NotNegativeSingle = 10.0  # weight of the divergence from predictions on generated features, likewise
+    diversity: NotNegativeSingle = 1.0  # weight of the diversity term
 
 
 @dataclass(frozen=True)
@@ -105,8 +105,8 @@ class BalancedSoftmax(CrossEntropy):
     With `tau` 1 the client's own class shares are fully taken out of the model, with 0 it is cross-entropy.
     """
 
-    tau: NotNegative = 1.0
-    smoothing: Positive = 1.0  # samples that are added to each class, so that a missing class has a share
+    tau: NotNegativeSingle = 1.0
+    smoothing: PositiveSingle = 1.0  # samples that are added to each class, so that a missing class has a share
 
     def logit_terms(self, counts: IntArray) -> FloatArray:
         """The logarithms of the smoothed shares; they are all equal for a balanced client, and then have no effect."""

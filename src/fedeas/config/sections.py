@@ -8,15 +8,16 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationInf
 
 from fedeas.config.hyperparameters import parse_loss
 from fedeas.core.errors import FedEASError
-from fedeas.core.spec import PREFIX, read_call
+from fedeas.core.spec import MAX_SINGLE, PREFIX, read_call
 from fedeas.data.names import checked_name
 
 MAX_NUMBER = 2**63 - 1
 
 Positive = Annotated[int, Field(ge=1, le=MAX_NUMBER)]
+Count = Annotated[int, Field(ge=0, le=MAX_NUMBER)]
 Seed = Annotated[int, Field(ge=0, lt=2**62)]  # leaves room to add to it
 Proportion = Annotated[float, Field(gt=0, le=1)]
-NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+NotNegativeSingle = Annotated[float, Field(ge=0, le=MAX_SINGLE, allow_inf_nan=False)]
 Digest = Annotated[str, Field(pattern=r"^([0-9a-f]{64})?$")]
 
 
@@ -37,7 +38,7 @@ class DataConfig(Section):
 
     dataset: Annotated[str, AfterValidator(checked_name)] = "digits"
     protocol: Literal["clean", "paper"] = "clean"
-    held_out: Annotated[int, Field(ge=0)] = 0
+    held_out: Count = 0
     root: str | None = None
 
 
@@ -88,7 +89,7 @@ class ModelConfig(Section):
     stem: Literal["3x3", "imagenet"] = "3x3"
     norm: Literal["auto", "batch", "group", "none"] = "auto"
     weights: str = ""
-    projection: Annotated[int, Field(ge=0)] = 0
+    projection: Count = 0
 
     @field_validator("name")
     @classmethod
@@ -119,12 +120,12 @@ class TrainConfig(Section):
     rare classes several times; the number of batches stays the same.
     """
 
-    lr: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1e-3
+    lr: Annotated[float, Field(gt=0, le=MAX_SINGLE, allow_inf_nan=False)] = 1e-3
     batch_size: Positive = 64
     epochs: Positive = 10
-    steps: Annotated[int, Field(ge=0)] = 0
+    steps: Count = 0
     momentum: Annotated[float, Field(ge=0, lt=1)] = 0.0
-    weight_decay: NotNegative = 0.0
+    weight_decay: NotNegativeSingle = 0.0
     schedule: Literal["constant", "cosine"] = "constant"
     augment: Literal["none", "flip", "crop-flip"] = "none"
     loss: str = "cross-entropy"
@@ -168,8 +169,8 @@ class EngineConfig(Section):
     device: str = "auto"
     precision: Literal["fp32", "tf32", "bf16"] = "fp32"
     threads: Annotated[int, Field(ge=1, le=1024)] | None = None
-    lanes: Annotated[int, Field(ge=0)] = 0
-    processes: Annotated[int, Field(ge=0)] = 0
+    lanes: Count = 0
+    processes: Count = 0
     compile: bool = False
     timeout: Annotated[float, Field(gt=0)] = 3600.0
     min_share: Proportion = 0.5

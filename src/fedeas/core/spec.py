@@ -102,6 +102,15 @@ def whole(least: int) -> Limit:
 Positive = Annotated[float, number("a finite number above 0", lambda value: value > 0)]
 NotNegative = Annotated[float, number("a finite number, 0 or more", lambda value: value >= 0)]
 
+MAX_SINGLE = (2 - 2**-23) * 2.0**127
+"""The largest number of 32 bits, which torch computes with."""
+PositiveSingle = Annotated[
+    float, number(f"a number above 0 and at most {MAX_SINGLE:.2g}", lambda value: 0 < value <= MAX_SINGLE)
+]
+NotNegativeSingle = Annotated[
+    float, number(f"a number from 0 to {MAX_SINGLE:.2g}", lambda value: 0 <= value <= MAX_SINGLE)
+]
+
 
 def check_fields(owner: object, error: type[FedEASError] = InputError) -> None:
     """Refuse values beyond the limits of their fields, and words that are none of a field's choices."""

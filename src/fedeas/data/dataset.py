@@ -25,6 +25,9 @@ from fedeas.core.arrays import (
 from fedeas.core.errors import InputError
 from fedeas.core.provenance import DatasetParts
 
+MOST_EMPTY = 10**6
+"""Classes without samples that labels may count up to, if their names are not known."""
+
 Normalisation = tuple[tuple[float, ...], tuple[float, ...]]
 """Mean and standard deviation of each channel, with pixels from 0 to 1."""
 
@@ -134,9 +137,10 @@ def checked_labels(place: str, values: ArrayLike, classes: tuple[str, ...] | Non
     if labels.ndim != 1 or (labels.size and labels.dtype.kind not in "iu"):
         names = "; their names go into classes" if labels.dtype.kind in "US" else ""
         raise InputError(f"{place}: {array or 'labels'} must be a list of whole numbers, one for each image{names}")
-    wrong = np.flatnonzero((labels < 0) | (labels >= (len(classes) if classes else np.inf)))
+    most = len(classes) if classes else labels.size + MOST_EMPTY
+    wrong = np.flatnonzero((labels < 0) | (labels >= most))
     if wrong.size:
-        limits = f"from 0 to {len(classes) - 1}" if classes else "0 or more"
+        limits = f"from 0 to {most - 1}" if classes or labels[wrong[0]] > 0 else "0 or more"
         where = f"{place}: {array}" if array else place
         raise InputError(f"{where}: row {wrong[0] + 1:,} has label {labels[wrong[0]]}, but labels must be {limits}")
     return frozen_integers(labels)

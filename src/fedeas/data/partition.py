@@ -6,7 +6,9 @@ A file is a table of samples and clients, or what ``fedeas partition --out`` wro
 from __future__ import annotations
 
 import json
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -19,7 +21,7 @@ from fedeas.core.errors import InputError
 from fedeas.core.files import PathLike
 from fedeas.core.foreign_text import in_one_form
 from fedeas.core.records import checked_archive, damaged, read_arrays, write_arrays
-from fedeas.data.dataset import Dataset
+from fedeas.data.dataset import MOST_EMPTY, Dataset
 from fedeas.planning.columns import Column
 from fedeas.planning.counts import LabelCounts
 from fedeas.planning.tables import format_of, read_columns
@@ -31,8 +33,9 @@ Notes = tuple[str, ...]
 SAVED = ("labels", "indices", "sizes", "test_indices", "test_sizes", "num_classes", "recipe")
 NAMES = "clients"  # saved only where clients have names
 PAPER_SEED = 42  # seed of the paper's partitions
-MOST_EMPTY = 10**6  # classes without samples that a saved partition may name
 MAX_DRAWS = 20_000  # the paper's hardest setting takes 10,826
+MAX_DRAWN = 2 * 10**9  # samples, and clients of each class, in all draws of a split together
+FIRST_DRAWS = 200  # tell whether more are worth their time
 FORMATS = (".csv", ".parquet", ".npz")
 TESTING, UNKNOWN = -1, -2  # in place of the number of a training sample
 
@@ -145,24 +148,29 @@ def dirichlet(
     _check(alpha > 0 and np.isfinite(alpha), f"alpha must be above 0, not {alpha}")
     _check(min_size >= 1, f"min_size must be 1 or more, not {min_size}")
     data, rng = _Labelled(labels, clients), _generator(seed)
-    _check(
-        min_size * clients <= data.labels.size,
-        f"{clients} clients of at least {min_size} samples need {min_size * clients:,}, there are {data.labels.size:,}",
-    )
+    samples, most = data.labels.size, data.labels.size // min_size
+    need = f"{clients} clients of at least {min_size} samples need {min_size * clients:,}, there are {samples:,}"
+    _check(clients <= most, f"{need}; give at most {most:,} clients")
     fair_share = data.labels.size / clients if cap else np.inf
     recipe = {"scheme": "dirichlet", "alpha": alpha, "seed": seed, "min_size": min_size, "cap": cap}
-    if not cap and _is_hopeless(data, alpha, max_draws):
-        max_draws = 0
-    for draw in range(1, max_draws + 1):
+    most = min(max_draws, max(FIRST_DRAWS, MAX_DRAWN // (data.labels.size + 4 * clients * data.num_classes)))
+    most, lacking = 0 if not cap and _is_hopeless(data, alpha, most) else most, list[int]()
+    while len(lacking) < most and not _too_many_lack(lacking):
         if on_draw is not None:
-            on_draw(draw)
-        owned = _draw(data, alpha, rng, fair_share)
-        if min(part.size for part in owned) >= min_size:
-            return data.partition(owned, rng, {**recipe, "draws": draw})
-    tried = f"out of {max_draws:,} gave" if max_draws else "will give"
+            on_draw(len(lacking) + 1)
+        shuffled, ends = _draw(data, alpha, rng, fair_share)
+        lacking.append(int(np.count_nonzero(np.diff(ends, prepend=0).sum(axis=0) < min_size)))
+        if not lacking[-1]:
+            pieces = zip(*(np.split(part, its[:-1]) for part, its in zip(shuffled, ends, strict=True)), strict=True)
+            return data.partition([np.concatenate(piece) for piece in pieces], rng, {**recipe, "draws": len(lacking)})
+    tried = f"out of {len(lacking):,} gave" if lacking else "will give"
+    fewer = "fewer clients"
+    if max_draws > FIRST_DRAWS:
+        options: dict[str, Any] = {"seed": seed, "min_size": min_size, "cap": cap, "max_draws": FIRST_DRAWS}
+        fewer = _fewer(clients, lambda number: dirichlet(labels, number, alpha, **options))
     raise InputError(
         f"no Dirichlet({alpha}) draw {tried} each of {clients} clients {min_size} samples; "
-        "use a larger alpha, fewer clients, a smaller min_size or the cap"
+        f"use a larger alpha, {fewer}, a smaller min_size or the cap"
     )
 
 
@@ -182,7 +190,9 @@ def shards(labels: ArrayLike, clients: int, per_client: int, *, seed: int = 0) -
     return data.partition(owned, rng, {"scheme": "shards", "per_client": per_client, "seed": seed})
 
 
-def paper_replay(labels: ArrayLike, clients: int, alpha: float, seed: int = PAPER_SEED) -> Partition:
+def paper_replay(
+    labels: ArrayLike, clients: int, alpha: float, seed: int = PAPER_SEED, max_draws: int = MAX_DRAWS
+) -> Partition:
     """The partition behind the paper's tables, sample for sample.
 
     Training and test parts are merged; each class is shuffled and cut by one Dirichlet draw; all classes are drawn
@@ -194,23 +204,29 @@ def paper_replay(labels: ArrayLike, clients: int, alpha: float, seed: int = PAPE
         clients: K, 20 or 100 in the paper.
         alpha: 0.05, 0.1 or 0.3 in the paper.
         seed: seed of the legacy stream.
+        max_draws: give up after so many draws.
     """
     _check(alpha > 0 and np.isfinite(alpha), f"alpha must be above 0, not {alpha}")
     _check(0 <= seed < 2**32, f"the paper's stream takes seeds from 0 to {2**32 - 1}, not {seed}")
     data, stream = _Labelled(labels, clients), np.random.RandomState(seed)
     members, alphas = data.members, np.full(clients, alpha)
     ends = np.empty((len(members), clients), dtype=np.int64)  # where each client's part of a class ends
-    draws = 0
-    while draws < MAX_DRAWS:
-        draws += 1
+    most = data.labels.size // 10
+    _check(clients <= most, f"{clients} clients need 10 samples each; give at most {most:,} clients")
+    lacking: list[int] = []
+    while len(lacking) < max_draws and not _too_many_lack(lacking):
         for part, its in zip(members, ends, strict=True):
             stream.shuffle(part)
             its[:] = np.cumsum(stream.dirichlet(alphas)) * part.size
             its[-1] = part.size
-        if np.diff(ends, prepend=0).sum(axis=0).min() >= 10:
+        lacking.append(int(np.count_nonzero(np.diff(ends, prepend=0).sum(axis=0) < 10)))
+        if not lacking[-1]:
             break
     else:
-        raise InputError(f"no draw out of {MAX_DRAWS:,} gave each client 10 samples; use fewer clients")
+        fewer = "fewer clients"
+        if max_draws > FIRST_DRAWS:
+            fewer = _fewer(clients, lambda number: paper_replay(labels, number, alpha, seed, FIRST_DRAWS))
+        raise InputError(f"no draw out of {len(lacking):,} gave each client 10 samples; use {fewer}")
     pieces = zip(*(np.split(part, its[:-1]) for part, its in zip(members, ends, strict=True)), strict=True)
     owned = [np.concatenate(piece) for piece in pieces]
     train, test = [], []
@@ -219,7 +235,7 @@ def paper_replay(labels: ArrayLike, clients: int, alpha: float, seed: int = PAPE
         cut = int(0.25 * part.size)
         test.append(part[:cut])
         train.append(part[cut:])
-    recipe = {"scheme": "paper", "alpha": alpha, "seed": seed, "draws": draws}
+    recipe = {"scheme": "paper", "alpha": alpha, "seed": seed, "draws": len(lacking)}
     return data.assembled(train, test, recipe)
 
 
@@ -318,6 +334,7 @@ class _Labelled:
         given = np.asarray(labels)
         _check(given.ndim == 1 and given.size > 0, "labels must be a list with at least one entry")
         _check(given.dtype.kind in "iu" and given.min() >= 0, "labels must be whole numbers from 0 on")
+        _check(given.max() < given.size + MOST_EMPTY, f"label {given.max()} is too large; count the classes from 0")
         self.labels = given.astype(np.int64)
         self.num_classes = max(int(given.max()) + 1, 2)
         is_possible = isinstance(clients, int | np.integer) and 1 <= clients <= given.size
@@ -355,21 +372,41 @@ def _generator(seed: int) -> np.random.Generator:
     return np.random.default_rng(seed)
 
 
-def _draw(data: _Labelled, alpha: float, rng: np.random.Generator, fair_share: float) -> list[IntArray]:
-    clients = data.clients
-    pieces: list[list[IntArray]] = [[] for _ in range(clients)]
+def _fewer(clients: int, split: Callable[[int], Partition]) -> str:
+    """In words, the largest number of clients for which a split is soon found."""
+
+    def fails(number: int) -> bool:
+        with suppress(InputError):
+            split(number)
+            return False
+        return True
+
+    return f"fewer clients ({bisect_left(range(1, clients), True, key=fails):,} work)"
+
+
+def _too_many_lack(lacking: Sequence[int]) -> bool:
+    """Whether in the first draws so many clients lacked samples that no draw will give all of them enough."""
+    return len(lacking) == FIRST_DRAWS and bool(np.mean(lacking) > 8 * max(1.0, float(np.std(lacking))))
+
+
+def _draw(
+    data: _Labelled, alpha: float, rng: np.random.Generator, fair_share: float
+) -> tuple[list[IntArray], IntArray]:
+    """The samples of each class, shuffled, and where each client's part of them ends."""
+    clients, shuffled = data.clients, list[IntArray]()
+    ends = np.empty((len(data.members), clients), dtype=np.int64)
     sizes = np.zeros(clients)
-    for members in data.members:
+    for members, its in zip(data.members, ends, strict=True):
         hungry = (sizes < fair_share).astype(np.float64)
         shares = rng.dirichlet(np.full(clients, alpha)) * hungry
         if not shares.sum() > 0:  # all the weight fell on clients that are full, or all clients are full
             shares = hungry if hungry.any() else np.ones(clients)
         # Rounded, not floored: floors would give the leftover sample of every class to the last client.
-        cuts = np.rint(np.cumsum(shares / shares.sum()) * members.size).astype(int)[:-1]
-        for client, piece in enumerate(np.split(rng.permutation(members), cuts)):
-            pieces[client].append(piece)
-            sizes[client] += piece.size
-    return [np.concatenate(parts) for parts in pieces]
+        its[:] = np.rint(np.cumsum(shares / shares.sum()) * members.size)
+        its[-1] = members.size
+        sizes += np.diff(its, prepend=0)
+        shuffled.append(rng.permutation(members))
+    return shuffled, ends
 
 
 def _cut(flat: NDArray[Any], sizes: NDArray[Any], samples: int) -> tuple[IntArray, ...]:

@@ -160,19 +160,20 @@ class CsvFile(ArrowTable):
 
         A count such as 1.000 is refused: its point may separate thousands.
         """
-        table = super().read(names, counts)
+        table, are_names = super().read(names, counts), {*names}
+        known = self.first.select(table.column_names) if self.rows <= HEAD_ROWS else None
         columns = []
-        for name, texts in zip(table.column_names, table.columns, strict=True):
-            numbers = _as_numbers(texts)
+        for place, (name, texts) in enumerate(zip(table.column_names, table.columns, strict=True)):
+            numbers = _as_numbers(texts) if known is None else known.column(place)
             stays_text, has_points = is_text(numbers.type), pa.types.is_floating(numbers.type)
-            if name in names and not stays_text:
+            if name in are_names and not stays_text:
                 usual = numbers.cast(pa.string())
                 if has_points:
                     usual = compute.replace_substring_regex(usual, r"^(-?\d+)$", r"\1.0")  # as Python writes them
                 stays_text = not compute.all(compute.equal(usual, compute.utf8_trim_whitespace(texts))).as_py()
             if stays_text:
                 numbers = compute.replace_substring_regex(texts, *FORMULA_IN_CSV)  # as it was before `for_csv`
-            elif name in counts and has_points:
+            elif name not in are_names and has_points:
                 row = compute.index(compute.match_substring_regex(texts, THOUSANDS), value=True).as_py()
                 if row >= 0:
                     text = str(texts[row]).strip()
@@ -354,11 +355,14 @@ def _numbers(column: pa.ChunkedArray, name: str, first_row: int = 0, clients: An
 
 
 def _as_numbers(texts: pa.ChunkedArray) -> pa.ChunkedArray:
-    """The column as numbers, if all of its texts are numbers."""
-    for kind in (pa.int64(), pa.float64()):
-        with suppress(pa.ArrowInvalid):
-            return compute.utf8_trim_whitespace(texts).cast(kind)
-    return texts
+    """The column as numbers, if all of its texts are decimal numbers."""
+    try:  # as int64, Arrow would also read 0x10
+        numbers = (trimmed := compute.utf8_trim_whitespace(texts)).cast(pa.float64())
+    except pa.ArrowInvalid:
+        return texts
+    with suppress(pa.ArrowInvalid):
+        numbers = trimmed.cast(pa.int64())
+    return numbers
 
 
 def _text_format(path: Path) -> tuple[str, str, int]:
@@ -372,6 +376,8 @@ def _text_format(path: Path) -> tuple[str, str, int]:
                 break
     else:
         raise InputError("is not a text file; save the table as CSV in UTF-8")
+    if encoding == "cp1252":
+        _check_one_encoding(path)
     text = start.decode(encoding, "replace").removeprefix("\ufeff")
     if not text.strip():
         raise InputError("is empty; give a header and a row for each client")
@@ -386,6 +392,18 @@ def _text_format(path: Path) -> tuple[str, str, int]:
     width = 1 + sum(line.count(separator) for line in lines[:1])
     _check_columns(width)
     return encoding, separator, width
+
+
+def _check_one_encoding(path: Path) -> None:
+    """Refuse a file of which a part is UTF-8 and a part is not: read as Latin-1, the first would be garbled."""
+    wrong, is_utf8 = 0, False
+    with path.open(encoding="utf-8", errors="surrogateescape") as file:
+        for number, line in enumerate(file, 1):
+            decoded = line if line.isascii() else re.sub(r"[\udc80-\udcff]", "", line)
+            is_utf8 |= not decoded.isascii()
+            wrong = wrong or number * (decoded != line)
+    if is_utf8:
+        raise InputError(f"line {wrong:,} has text that is not UTF-8, unlike the rest; save the table as CSV in UTF-8")
 
 
 def write_parquet(path: Path, policy: str, parts: PlannedParts) -> None:

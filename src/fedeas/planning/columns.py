@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -50,7 +51,11 @@ class Column:
 
     def named_like(self, pattern: re.Pattern[str]) -> bool:
         """Whether the name fits, in any case and with blanks or dashes for underscores."""
-        return bool(pattern.fullmatch(re.sub(r"[\s-]+", "_", self.name.strip().lower())))
+        return bool(pattern.fullmatch(self._plain_name))
+
+    @cached_property
+    def _plain_name(self) -> str:
+        return re.sub(r"[\s-]+", "_", self.name.strip().lower())
 
     def names_clients(self) -> bool:
         """Whether the name says that these are clients."""
