@@ -24,7 +24,7 @@ import numpy as np
 
 from fedeas.core.arrays import IntArray, digest_of_arrays
 from fedeas.core.errors import InputError
-from fedeas.core.files import PathLike, make_folder, writing, written_whole
+from fedeas.core.files import PathLike, in_place, make_folder, remove_leftovers, writing, written_whole
 from fedeas.core.foreign_text import first_of, for_csv, from_csv
 from fedeas.core.locks import locked
 from fedeas.core.records import read_record, write_arrays, write_record
@@ -159,6 +159,8 @@ def write_images(
         rows = [*range(len(source.plan.n))] if client is None else [source.plan.row_of(client)]
         done = _complete_clients(folder, source)
         wanted = int(source.plan.per_client[rows].sum())
+        if bank is None:
+            make_folder(folder / WAITING, folder)
         ready: Any = Bank(bank or folder / WAITING).of(source.generator)
         count = sum(int(source.plan.per_client[row]) for row in rows if row in done)
         report = on_images or (lambda images, of: None)
@@ -209,19 +211,20 @@ def _write_client(
     else:
         folders = _file_names(source.classes)
         for label in np.unique(labels):
-            make_folder(folder / name / folders[label])
+            make_folder(folder / name / folders[label], folder)
+            remove_leftovers(folder / name / folders[label])
         files = [f"{name}/{folders[at]}/{number:06d}.png" for at, number in zip(labels, numbers, strict=True)]
         for image, file in zip(images, files, strict=True):
-            with writing(folder / file):
-                (folder / file).write_bytes(_png(image))
+            with written_whole(folder / file, flushed=False) as part:
+                part.write_bytes(_png(image))
     text = io.StringIO()  # the client's rows join the manifest all at once
     writer = csv.writer(text, lineterminator="\n")
     maker, client = source.generator.fingerprint[:16], for_csv(source.plan.client_name(row))
     for image, label, number, file in zip(images, labels, numbers, files, strict=True):
         digest = hashlib.sha256(np.ascontiguousarray(image).data).hexdigest()
         writer.writerow([client, for_csv(source.classes[label]), number, for_csv(file), digest, maker])
-    with writing(folder / MANIFEST), (folder / MANIFEST).open("a", encoding="utf-8", newline="") as manifest:
-        manifest.write(text.getvalue())
+    with writing(folder / MANIFEST), open(folder / MANIFEST, "ab", opener=in_place) as manifest:
+        manifest.write(text.getvalue().encode())
 
 
 def _write_parquet(path: Path, images: Images, labels: IntArray, numbers: IntArray, classes: list[str]) -> None:

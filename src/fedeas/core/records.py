@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from fedeas.core.arrays import json_digest
 from fedeas.core.errors import InputError, reason_of
-from fedeas.core.files import PathLike, flush, make_folder, writing, written_whole
+from fedeas.core.files import PathLike, flush, in_place, make_folder, writing, written_whole
 
 Record = dict[str, Any]
 
@@ -161,13 +161,13 @@ class Journal:
     def add(self, record: Mapping[str, Any]) -> None:
         """Add a record and wait until it is on the disk."""
         make_folder(self.path.parent)
-        with writing(self.path), self.path.open("a+b") as file:
+        with writing(self.path), open(self.path, "a+b", opener=in_place) as file:
             is_new = not file.tell()
             file.seek(0 if is_new else -1, os.SEEK_END)
             is_whole = is_new or file.read() == b"\n"
         if not is_whole:  # half a line is removed; a whole one, as of an editor, is ended
             self.keep(None)
-        with writing(self.path), self.path.open("ab") as file:
+        with writing(self.path), open(self.path, "ab", opener=in_place) as file:
             file.write(line_of(record).encode() + b"\n")
             file.flush()
             os.fsync(file.fileno())

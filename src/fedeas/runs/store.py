@@ -340,7 +340,7 @@ class RunStore:
     def open(self, config: RunConfig) -> Run:
         """The run of this config: new, interrupted or finished."""
         run = self.at(config)
-        make_folder(run.path)
+        make_folder(run.path, self.root)
         if not (run.path / "config.json").exists():
             run.write_json("config.json", config.model_dump(mode="json"))
         elif (there := read_run(run.path)).config.fingerprint != config.fingerprint:
