@@ -26,6 +26,7 @@ from fedeas.core.arrays import IntArray
 from fedeas.core.devices import chosen_device, device_name, seconds_of, torch_precision, torch_threads
 from fedeas.core.errors import InputError, log
 from fedeas.core.files import PathLike, refuse_links
+from fedeas.core.records import matching
 from fedeas.core.weight_files import checkout_of
 from fedeas.federation.checkpoint import Saver
 from fedeas.federation.clients import Clients, LocalClients, OnStage, bytes_of
@@ -253,7 +254,7 @@ def for_this_machine(config: RunConfig, store: RunStore) -> RunConfig:
     if not open_choice or chosen_device(config.engine.device, "engine.device").type != "cpu":
         return config
     small, large = (config.model_copy(update={"model": model.named(name)}) for name in ("small-cnn", "resnet18"))
-    for path in store.root.glob(f"{large.label}-*/config.json"):
+    for path in matching(store.root, f"{large.label}-*/config.json"):
         with suppress(InputError):  # a damaged directory does not count
             if read_run(path.parent).config.unpinned.fingerprint == large.unpinned.fingerprint:
                 return config

@@ -28,6 +28,7 @@ from fedeas.core.arrays import BoolArray, ByteArray, IntArray
 from fedeas.core.errors import InputError
 from fedeas.core.files import in_place, make_folder, writing, written_whole
 from fedeas.core.locks import locked
+from fedeas.core.records import matching
 from fedeas.generators.base import CLIENT_BITS, Generator, checked_shape, client_of, described, number_of
 
 
@@ -370,7 +371,7 @@ def _number(at: Addresses, row: int) -> int:
 
 def image_files(folder: Path) -> list[tuple[int, int, Path]]:
     """Class, client and path of every file with images; files with other names are ignored."""
-    paths = [(path, _IMAGES.fullmatch(f"{path.parent.name}/{path.name}")) for path in folder.glob("c*/k*.images")]
+    paths = [(path, _IMAGES.fullmatch(f"{path.parent.name}/{path.name}")) for path in matching(folder, "c*/k*.images")]
     return sorted((int(match[1]), int(match[2]), path) for path, match in paths if match)
 
 

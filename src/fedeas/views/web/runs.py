@@ -68,8 +68,7 @@ class Listing(NamedTuple):
 
 def listed(folder: Path) -> Listing:
     """The run directories below the folder; one that cannot be read has the reason as its state."""
-    folders = [config.parent for config in RunStore(folder).root.glob("*/config.json")]
-    found = sorted(((*_stamps(path), path) for path in folders), reverse=True)
+    found = sorted(((*_stamps(path), path) for path in RunStore(folder).folders()), reverse=True)
     runs = []
     for changed, stamps, path in found[:MOST_RUNS]:
         run = _read(path, changed, stamps)
