@@ -32,11 +32,6 @@ def in_one_form(name: str) -> str:
     return unicodedata.normalize(FORM, name)
 
 
-def is_utf8(name: str) -> bool:
-    """Whether a name from a file system is text, which can be written anywhere; other bytes are read as surrogates."""
-    return not any("\ud800" <= letter <= "\udfff" for letter in name)
-
-
 def printable(text: object) -> str:
     r"""One line in which control characters and marks that reverse the direction are written as escapes.
 

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from fedeas.core.arrays import IntArray, frozen_integers
 from fedeas.core.errors import InputError
-from fedeas.core.foreign_text import in_one_form, is_utf8, printable
+from fedeas.core.foreign_text import in_one_form, printable
 from fedeas.core.records import checked_file, read_bytes, unreadable
 from fedeas.data.cache import Encoded, load_decoded
 from fedeas.data.dataset import PART_NAMES, Dataset, Part, set_aside
@@ -191,7 +191,7 @@ def _below(base: Path) -> tuple[list[Path], list[Path]]:
                 folders += [path] * is_folder
                 waiting += [path] * is_folder
                 images += [path] * is_image  # a folder named like an image, too: reading it says what is wrong
-                if (is_folder or is_image) and not is_utf8(entry.name):
+                if (is_folder or is_image) and os.fsencode(entry.name).decode(errors="replace") != entry.name:
                     raise InputError(f"{printable(path)}: its name is not UTF-8; rename it")
         except OSError as error:
             raise unreadable(path, error) from None
