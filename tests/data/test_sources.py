@@ -1,20 +1,27 @@
 import io
 import json
 import os
+import struct
 import subprocess
 import sys
 import zipfile
+import zlib
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
 from PIL import Image
 
 from fedeas import InputError
 from fedeas.core.files import temporary
+from fedeas.core.foreign_text import in_one_form
 from fedeas.data import cache as cache_module
+from fedeas.data.cache import MOST_PIXELS, decode
 from fedeas.data.names import KNOWN
 from fedeas.data.sources import load_dataset, load_own
 
@@ -329,10 +336,71 @@ def test_a_note_counts_images_that_are_not_used(tmp_path, name, count):
     assert all(f"{count} images such as {name}" in note for note in notes)
 
 
-def test_a_link_to_a_folder_above_ends_the_search_for_images(tmp_path):
-    base = write_folder(tmp_path / "pets")
-    (base / "train" / "ant" / "up").symlink_to(base / "train")
-    with pytest.raises(InputError, match="images at two depths"):
+@settings(max_examples=30)
+@given(places=st.lists(st.sampled_from(["", "train", "train/ant", "test", "test/bee"]), min_size=1, max_size=12),
+       leads_to=st.sampled_from(["", "train", "train/ant", "..", "../.."]))  # fmt: skip
+def test_no_folder_is_read_twice_however_many_links_lead_to_it(tmp_path_factory, places, leads_to):
+    base, opened = write_folder(tmp_path_factory.mktemp("links") / "pets"), Counter()
+    for number, place in enumerate(places):
+        (base / place / f"link{number}").symlink_to(base / leads_to)
+    scan = os.scandir
+
+    def counted(folder):
+        opened[folder.stat().st_ino] += 1
+        return scan(folder)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "scandir", counted)
+        with pytest.raises(InputError, match=r"link\d+: the same folder as .*; remove the link$|^.*: the same folder"):
+            load_dataset(f"folder:{base}")
+    assert max(opened.values(), default=1) == 1
+
+
+def test_a_link_to_nothing_is_an_error_that_names_it(tmp_path):
+    for number, name in enumerate(("train/ant/a.png", "train/cat", "new", "test/bee/notes.txt")):
+        base = write_folder(tmp_path / str(number))
+        (base / name).symlink_to(tmp_path / "nothing")
+        with pytest.raises(InputError, match=f"{base / name}: a symbolic link to nothing; remove it"):
+            load_dataset(f"folder:{base}")
+
+
+@settings(max_examples=50)
+@given(name=st.binary(min_size=1, max_size=20).filter(lambda name: not {*name} & {*b"\0/"} and name[:1] != b"."),
+       part=st.sampled_from(["train/{}", "train/ant/{}.png", "{}"]))  # fmt: skip
+def test_every_name_of_a_file_is_read_or_refused_in_a_line_that_can_be_written(tmp_path_factory, name, part):
+    base = write_folder(tmp_path_factory.mktemp("names") / "pets")
+    place = base / part.format(os.fsdecode(name))
+    if place.suffix == ".png":
+        place.write_bytes(encoded(TRAIN[0]))
+    else:
+        place.mkdir(exist_ok=True)
+    try:
+        data = load_dataset(f"folder:{base}")
+        assert in_one_form(place.relative_to(base).as_posix()) in {*map(in_one_form, data.sample_names)} or part == "{}"
+    except InputError as error:
+        assert str(error).encode()
+
+
+@settings(max_examples=20)
+@given(width=st.integers(1, 2**31 - 1), height=st.integers(1, 2**31 - 1))
+def test_images_that_are_too_large_are_refused_by_what_their_header_says(width, height):
+    chunk = b"IHDR" + struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
+    header = b"\x89PNG\r\n\x1a\n" + struct.pack(">I", 13) + chunk + struct.pack(">I", zlib.crc32(chunk))
+    picture = header + struct.pack(">I", 0) + b"IDAT" + struct.pack(">I", zlib.crc32(b"IDAT"))
+    assume(width * height > MOST_PIXELS)
+    with pytest.raises(InputError, match=r"^x: too large \(an image may have at most .* pixels in FedEAS\)"):
+        list(decode([("x", picture)]))
+
+
+def test_the_largest_image_is_below_the_limit_of_pillow():
+    assert Image.MAX_IMAGE_PIXELS > MOST_PIXELS
+
+
+def test_small_files_that_would_become_large_arrays_are_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr("fedeas.data.cache.FREE_BYTES", 10_000)
+    blank = np.zeros((3, 300, 300), np.uint8)
+    base = write_folder(tmp_path / "pets", [blank] * len(TRAIN), [blank] * len(TEST))
+    with pytest.raises(InputError, match=r"pets: images of .* bytes would become .*; make them smaller$"):
         load_dataset(f"folder:{base}")
 
 

@@ -5,7 +5,10 @@ import hashlib
 from dataclasses import replace
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from PIL import Image
 from safetensors.numpy import save_file
 
@@ -202,6 +205,51 @@ def test_a_cut_image_file_is_written_again(tmp_path, size):
     file.write_bytes(content[:size])
     assert write_images(source_for(PLAN, Painter()), tmp_path).made == 3  # all images of this client
     assert file.read_bytes() == content
+
+
+def held(folder, form):
+    """What the files of a folder hold, and the rows of its manifest."""
+    files = {}
+    for path in sorted({folder / row["file"] for row in rows_of(folder)}):
+        if form is ImageFormat.FOLDER:
+            files[path.name, path.parent.name] = path.read_bytes()
+        elif form is ImageFormat.NPZ:
+            with np.load(path) as arrays:
+                files[path.name] = {name: (array.dtype, array.tolist()) for name, array in arrays.items()}
+        else:
+            files[path.name] = pq.read_table(path).to_pydict()
+    return files, sorted(map(str, rows_of(folder)))
+
+
+@pytest.mark.parametrize("form", ImageFormat)
+@settings(max_examples=60, deadline=None)
+@given(data=st.data())
+def test_after_any_damage_the_same_images_are_there_as_before(tmp_path_factory, form, data):
+    folder = tmp_path_factory.mktemp("out")
+    write_images(source_for(PLAN, Painter()), folder, form)
+    before = held(folder, form)
+    files = sorted({row["file"] for row in rows_of(folder)})
+    for _ in range(data.draw(st.integers(1, 2))):
+        path, other = (folder / data.draw(st.sampled_from([*files, MANIFEST])) for _ in range(2))
+        content, theirs = path.read_bytes(), other.read_bytes()
+        how = data.draw(st.sampled_from(["empty", "cut", "flip", "swap", "lengthen", "remove"]))
+        place = data.draw(st.integers(0, max(0, len(content) - 1)))
+        if how == "swap":
+            path.write_bytes(theirs)
+            other.write_bytes(content)
+        elif how == "flip" and content:
+            flipped = content[place] ^ (1 << data.draw(st.integers(0, 7)))
+            path.write_bytes(content[:place] + bytes([flipped]) + content[place + 1 :])
+        elif how == "remove" and path.name != MANIFEST:
+            path.unlink()
+            path.write_bytes(b"") if data.draw(st.booleans()) else None
+            break
+        else:
+            path.write_bytes({"empty": b"", "cut": content[:place], "lengthen": content + theirs}.get(how, b""))
+    done = write_images(source_for(PLAN, Painter()), folder, form)
+    assert done.images == PLAN.total
+    assert held(folder, form) == before
+    assert write_images(source_for(PLAN, Painter()), folder, form).made == 0
 
 
 def test_an_image_file_that_cannot_be_written_is_named(tmp_path):

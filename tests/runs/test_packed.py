@@ -160,5 +160,5 @@ def test_missing_rounds_are_found(kept, problem, runs, tmp_path):
 def test_a_packed_file_that_is_gone_is_named(tmp_path):
     path = tmp_path / f"some{PACKED_RUNS}"
     path.symlink_to(tmp_path / "nowhere")
-    with pytest.raises(InputError, match="no such file"):
+    with pytest.raises(InputError, match="a symbolic link to nothing"):
         unpack(path)

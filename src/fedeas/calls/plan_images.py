@@ -12,7 +12,7 @@ import io
 import re
 import shutil
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
@@ -24,10 +24,19 @@ import numpy as np
 
 from fedeas.core.arrays import IntArray, digest_of_arrays
 from fedeas.core.errors import InputError
-from fedeas.core.files import PathLike, make_folder, writing, written_whole
-from fedeas.core.foreign_text import first_of, for_csv, from_csv
+from fedeas.core.files import PathLike, in_place, make_folder, remove_leftovers, writing, written_whole
+from fedeas.core.foreign_text import first_of, for_csv
 from fedeas.core.locks import locked
-from fedeas.core.records import read_record, write_arrays, write_record
+from fedeas.core.records import (
+    checked_archive,
+    is_there,
+    read_arrays,
+    read_bytes,
+    read_record,
+    unreadable,
+    write_arrays,
+    write_record,
+)
 from fedeas.data.sources import load_dataset
 from fedeas.generators.bank import Bank
 from fedeas.generators.base import Generator, Images, Shape, checked_shape, described, number_of, plan_addresses
@@ -162,15 +171,17 @@ def write_images(
             "clients": source.plan.clients,
             "format": str(form),
         }
-        if not (folder / HEADER).exists():
+        if not is_there(folder / HEADER):
             write_record(folder / HEADER, about)
         before = read_record(folder / HEADER)
         for key, what in (("fingerprint", "generator"), ("plan", "plan"), ("format", "format")):
             if before.get(key) != about[key]:
                 raise InputError(f"{folder}: holds images of another {what}; choose another folder (--out)")
         rows = [*range(len(source.plan.n))] if client is None else [source.plan.row_of(client)]
-        done = _complete_clients(folder, source)
+        done = _complete_clients(folder, source, rows, form)
         wanted = int(source.plan.per_client[rows].sum())
+        if bank is None:
+            make_folder(folder / WAITING, folder)
         ready: Any = Bank(bank or folder / WAITING).of(source.generator)
         count = sum(int(source.plan.per_client[row]) for row in rows if row in done)
         report = on_images or (lambda images, of: None)
@@ -202,6 +213,25 @@ def check_folder(folder: Path, dataset: str | None) -> None:
         )
 
 
+def _files(source: PlanSource, row: int, name: str, form: ImageFormat) -> list[str]:
+    """The file of each image of a client, whose files or folder have this name."""
+    labels, index = source.addresses(row)
+    if form is not ImageFormat.FOLDER:
+        return [f"{name}.{form}"] * labels.size
+    folders = _file_names(source.classes)
+    return [f"{name}/{folders[at]}/{number:06d}.png" for at, number in zip(labels, number_of(index), strict=True)]
+
+
+def _rows(source: PlanSource, row: int, files: Sequence[str], images: Iterable[Images]) -> list[list[str]]:
+    """The rows of the manifest for the images of a client."""
+    maker, client, rows = source.generator.fingerprint[:16], for_csv(source.plan.client_name(row)), []
+    for image, label, index, file in zip(images, *source.addresses(row), files, strict=True):
+        digest = hashlib.sha256(np.ascontiguousarray(image).data).hexdigest()
+        name, number = for_csv(source.classes[label]), str(number_of(index))
+        rows.append([client, name, number, for_csv(file), digest, maker])
+    return rows
+
+
 def _write_client(
     folder: Path, source: PlanSource, ready: Any, row: int, name: str, form: ImageFormat
 ) -> Iterator[int]:
@@ -212,7 +242,7 @@ def _write_client(
         batch = slice(start, start + ready.batch_size)
         images[batch] = ready.sample(labels[batch], index[batch])
         yield len(images[batch])
-    files = [f"{name}.{form}"] * labels.size
+    files = _files(source, row, name, form)
     if form is ImageFormat.NPZ:
         classes = np.array(source.classes)
         write_arrays(folder / files[0], images=images, labels=labels, index=numbers, classes=classes)
@@ -227,21 +257,16 @@ def _write_client(
         with written_whole(folder / files[0]) as part:
             parquet.write_table(pa.table(columns), part)
     else:
-        folders = _file_names(source.classes)
-        for label in np.unique(labels):
-            make_folder(folder / name / folders[label])
-        files = [f"{name}/{folders[at]}/{number:06d}.png" for at, number in zip(labels, numbers, strict=True)]
+        for place in sorted({(folder / file).parent for file in files}):
+            make_folder(place, folder)
+            remove_leftovers(place)
         for image, file in zip(images, files, strict=True):
-            with writing(folder / file):
-                (folder / file).write_bytes(_png(image))
+            with written_whole(folder / file, flushed=False) as part:
+                part.write_bytes(_png(image))
     text = io.StringIO()  # the client's rows join the manifest all at once
-    writer = csv.writer(text, lineterminator="\n")
-    maker, client = source.generator.fingerprint[:16], for_csv(source.plan.client_name(row))
-    for image, label, number, file in zip(images, labels, numbers, files, strict=True):
-        digest = hashlib.sha256(np.ascontiguousarray(image).data).hexdigest()
-        writer.writerow([client, for_csv(source.classes[label]), number, for_csv(file), digest, maker])
-    with writing(folder / MANIFEST), (folder / MANIFEST).open("a", encoding="utf-8", newline="") as manifest:
-        manifest.write(text.getvalue())
+    csv.writer(text, lineterminator="\n").writerows(_rows(source, row, files, images))
+    with writing(folder / MANIFEST), open(folder / MANIFEST, "ab", opener=in_place) as manifest:
+        manifest.write(text.getvalue().encode())
 
 
 def _png(image: Images) -> bytes:
@@ -252,31 +277,72 @@ def _png(image: Images) -> bytes:
     return file.getvalue()
 
 
-def _complete_clients(folder: Path, source: PlanSource) -> set[int]:
-    """Clients whose images are all listed and there; other rows of the manifest are removed."""
+def _read_images(
+    folder: Path, source: PlanSource, row: int, files: Sequence[str], form: ImageFormat
+) -> Iterable[Images]:
+    """The images of a client in its files; damage raises an error."""
+    from fedeas.generators.quality.grid import pixels_of  # loads Pillow
+
+    labels, index = source.addresses(row)
+    path, blobs = folder / files[0], list[bytes]()
+    if form is ImageFormat.NPZ:
+        path.open("rb").close()  # whether it may be read
+        checked_archive(path)
+        images, *about = read_arrays(path, ("images", "labels", "index", "classes"))
+        wanted = labels, number_of(index), np.array(source.classes)
+        if not all(np.array_equal(*pair) for pair in zip(about, wanted, strict=True)):
+            raise ValueError
+        return list(images)
+    if form is ImageFormat.PARQUET:
+        from pyarrow import parquet
+
+        with path.open("rb") as file:
+            table = parquet.read_table(file).to_pydict()
+        about = [table["label"], table["index"], table["class"]]
+        if about != [labels.tolist(), number_of(index).tolist(), [source.classes[label] for label in labels]]:
+            raise ValueError
+        blobs = [cell["bytes"] for cell in table["image"]]
+    found = []
+    for blob in blobs or ((folder / file).read_bytes() for file in files):
+        if not blob.endswith(PNG_END):
+            raise ValueError
+        found.append(pixels_of(blob, source.generator.shape))
+    return found
+
+
+def _is_intact(
+    folder: Path, source: PlanSource, row: int, name: str, form: ImageFormat, lines: list[list[str]]
+) -> bool:
+    """Whether the images of a client are those that its lines of the manifest, and the plan, say."""
+    files = _files(source, row, name, form)
+    if len(lines) != len(files) or not all((folder / file).is_file() for file in {*files} if is_there(folder / file)):
+        return False
+    try:
+        return lines == _rows(source, row, files, _read_images(folder, source, row, files, form))
+    except PermissionError as error:
+        raise unreadable(error.filename, error) from None
+    except Exception:  # each format fails in its own ways
+        return False
+
+
+def _complete_clients(folder: Path, source: PlanSource, wanted: Collection[int], form: ImageFormat) -> set[int]:
+    """Clients whose images are all listed and there; other rows of the manifest are removed.
+
+    The images of those that are `wanted` are compared with their digests.
+    """
     rows: dict[str, list[list[str]]] = {}
-    with (
-        suppress(FileNotFoundError, csv.Error),  # goes on with what can be read
-        (folder / MANIFEST).open(encoding="utf-8", errors="replace", newline="") as file,
-    ):
-        for row in islice(filter(None, csv.reader(file)), 1, None):
+    content = read_bytes(folder / MANIFEST) if is_there(folder / MANIFEST) else b""
+    with suppress(csv.Error):  # goes on with what can be read
+        for row in islice(filter(None, csv.reader(io.StringIO(content.decode(errors="replace"), newline=""))), 1, None):
             rows.setdefault(row[0], []).append(row)
     names = {for_csv(name): row for row, name in enumerate(source.plan.client_names)}
-    done = set[str]()
-    for name, lines in rows.items():
-        wanted = source.plan.per_client[names[name]] if name in names else None
-        if len(lines) != wanted or any(len(line) != len(COLUMNS) for line in lines):
-            continue
-        files, makers = {from_csv(line[3]) for line in lines}, {line[5] for line in lines}
-        if makers != {source.generator.fingerprint[:16]}:
-            continue
-        with suppress(OSError):
-            # A power failure may cut PNG files, which are not flushed to disk one by one.
-            if all(
-                (folder / file).read_bytes().endswith(PNG_END) if file.endswith(".png") else (folder / file).is_file()
-                for file in files
-            ):
-                done.add(name)
+    stems = _file_names(source.plan.client_names)
+    done = {
+        name
+        for name, lines in rows.items()
+        if (number := names.get(name)) is not None
+        and (number not in wanted or _is_intact(folder, source, number, stems[number], form, lines))
+    }
     with written_whole(folder / MANIFEST) as part, part.open("w", encoding="utf-8", newline="") as manifest:
         writer = csv.writer(manifest, lineterminator="\n")
         writer.writerow(COLUMNS)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Sequence
 from functools import cache
+from io import TextIOWrapper
 from typing import Annotated, NoReturn
 
 import typer
@@ -50,6 +51,9 @@ for panel, members in PANELS.items():
 
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line; an error that FedEAS raises on purpose is printed as one line, with its exit code."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # names need not be text
     try:
         with extra_for("this command"):
             _command()(args=arguments)
@@ -60,6 +64,8 @@ def main(arguments: list[str] | None = None) -> None:
         if known is None:
             raise
         _stop(str(known), known.exit_code)
+    except UnicodeEncodeError as error:
+        _stop(f"{error.object[:200]}: its name is not UTF-8; rename it", FedEASError.exit_code)
     except (MemoryError, RuntimeError) as error:
         # Python, numpy or torch could not allocate memory, on a GPU or not; torch is not imported to find out.
         by_torch = type(error).__name__ == "OutOfMemoryError" or "can't allocate memory" in str(error)

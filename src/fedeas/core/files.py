@@ -36,22 +36,26 @@ def cache_folder() -> Path:
 
 
 @contextmanager
-def written_whole(path: PathLike) -> Iterator[Path]:
+def written_whole(path: PathLike, flushed: bool = True) -> Iterator[Path]:
     """Give a temporary path beside `path` and move it there at the end; after an error `path` is unchanged.
 
-    After the block the content is on the disk, not only in the operating system's cache.
+    After the block the content is on the disk, not only in the operating system's cache. `flushed=False` leaves that to
+    the system, and leftovers to the caller: for one of many small files.
     """
     target = Path(path)
     with writing(target):
         if not target.parent.is_dir():
             raise InputError(f"{target}: the folder {target.parent} does not exist; create it first")
-        remove_leftovers(target.parent)
+        if flushed:
+            remove_leftovers(target.parent)
         part = temporary(target)
         try:
             yield part
-            flush(part)
+            if flushed:
+                flush(part)
             part.replace(target)
-            flush(target.parent)
+            if flushed:
+                flush(target.parent)
         finally:
             with suppress(OSError):
                 part.unlink(missing_ok=True)
@@ -73,10 +77,23 @@ def write_bytes(path: PathLike, content: bytes, mode: int = 0o666) -> None:
         file.write(content)
 
 
-def make_folder(path: Path) -> None:
-    """Create a folder and its missing parents."""
+def make_folder(path: Path, inside: Path | None = None) -> None:
+    """Create a folder and its missing parents; below the output folder `inside`, symbolic links are refused."""
     with writing(path, "created"):
+        if inside is not None:
+            refuse_links(path, inside)
         path.mkdir(parents=True, exist_ok=True)
+
+
+def refuse_links(path: Path, inside: Path) -> None:
+    """Refuse a folder in the output folder `inside` if a symbolic link is on the way to it."""
+    if path.resolve() != inside.resolve() / path.relative_to(inside):
+        raise InputError(f"{path}: a symbolic link is on the way from {inside} to it; remove the link")
+
+
+def in_place(path: str, flags: int) -> int:
+    """An opener, for `open`, of a file that is changed where it is: created if missing, refused if it is a link."""
+    return os.open(path, flags | os.O_CREAT | os.O_NOFOLLOW, 0o666)
 
 
 @contextmanager
@@ -90,7 +107,7 @@ def writing(path: PathLike, done: str = "written") -> Iterator[None]:
 
 def unwritable(path: PathLike, error: OSError, done: str = "written") -> FedEASError:
     """The error for a path that cannot be written: `RunError` for a temporary failure, such as a full disk."""
-    reason = error.strerror or str(error)
+    reason = "a symbolic link" if error.errno == errno.ELOOP else error.strerror or str(error)
     if error.errno in PASSING:
         return RunError(f"{path}: cannot be {done} ({reason}); make room, then run the command again")
     return InputError(f"{path}: cannot be {done} ({reason}); choose another place")
@@ -128,7 +145,7 @@ def remove_leftovers(folder: Path) -> None:
                     is_dead = named["token"] != _TOKEN
                 elif named["place"] == _place() and PROCESSES.exists():
                     is_dead |= not (PROCESSES / named["pid"]).exists()
-                if is_dead and entry.is_dir():
+                if is_dead and entry.is_dir(follow_symlinks=False):
                     shutil.rmtree(entry.path)
                 elif is_dead:
                     Path(entry.path).unlink()

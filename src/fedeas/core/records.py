@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import stat
@@ -10,8 +11,9 @@ import zipfile
 import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 from numpy.lib.npyio import NpzFile
@@ -19,7 +21,7 @@ from numpy.typing import NDArray
 
 from fedeas.core.arrays import json_digest
 from fedeas.core.errors import InputError, reason_of
-from fedeas.core.files import PathLike, flush, make_folder, writing, written_whole
+from fedeas.core.files import PathLike, flush, in_place, make_folder, writing, written_whole
 
 Record = dict[str, Any]
 
@@ -40,6 +42,11 @@ DAMAGED_ARRAYS: tuple[type[Exception], ...] = (
 
 def checked_file(path: PathLike, most_bytes: int | None = None) -> int:
     """The size of a regular file in bytes; pipes and devices are refused, since reading them may never end."""
+    return checked_stat(path, most_bytes).st_size
+
+
+def checked_stat(path: PathLike, most_bytes: int | None = None) -> os.stat_result:
+    """What the file system says of a regular file; see `checked_file`."""
     try:
         about = Path(path).stat()
     except (OSError, ValueError) as error:  # ValueError: the name is too long or holds a NUL
@@ -49,15 +56,50 @@ def checked_file(path: PathLike, most_bytes: int | None = None) -> int:
         raise InputError(f"{path}: cannot be read ({kind})")
     if most_bytes is not None and about.st_size > most_bytes:
         raise InputError(f"{path}: {about.st_size:,} bytes are too many; give a file of at most {most_bytes:,}")
-    return about.st_size
+    return about
 
 
 def is_there(path: PathLike) -> bool:
-    """Whether there is a file or folder of this name; False for what cannot be a name."""
+    """Whether there is a file or folder of this name; False for what cannot be a name.
+
+    What cannot be looked up is an error, also on those versions of Python where `Path.exists` says False; so is a
+    symbolic link to nothing.
+    """
     try:
-        return Path(path).exists()
-    except (OSError, ValueError):  # too long, or a NUL in it
+        Path(path).stat()
+    except (FileNotFoundError, NotADirectoryError, ValueError) as error:  # ValueError: a NUL in it
+        if isinstance(error, FileNotFoundError) and Path(path).is_symlink():
+            raise unreadable(path, error) from None
         return False
+    except OSError as error:
+        if error.errno == errno.ENAMETOOLONG:
+            return False
+        raise unreadable(path, error) from None
+    return True
+
+
+def matching(folder: Path, pattern: str) -> list[Path]:
+    """What `Path.glob` finds for names with ``*`` and ``[...]``, sorted; a folder that cannot be read is an error."""
+    first, _, rest = pattern.partition("/")
+    if not {*first} & {*"*["}:
+        found = [folder / first] if is_there(folder / first) else []
+    else:
+        try:
+            found = sorted(path for path in folder.iterdir() if fnmatchcase(path.name, first))
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+        except OSError as error:
+            raise unreadable(folder, error) from None
+    return [path for each in found for path in matching(each, rest)] if rest else found
+
+
+def files_below(folder: Path) -> list[Path]:
+    """All files below a folder, sorted; a folder that cannot be read is an error."""
+
+    def refuse(error: OSError) -> NoReturn:
+        raise unreadable(error.filename, error) from None
+
+    return sorted(Path(place) / name for place, _, names in os.walk(folder, onerror=refuse) for name in names)
 
 
 def check_not_input(output: PathLike | None, source: PathLike | None) -> None:
@@ -91,7 +133,10 @@ def read_bytes(path: PathLike) -> bytes:
 def unreadable(path: PathLike, error: Exception, form: str = "", remedy: str = "") -> InputError:
     """The error for a file that is not there or cannot be read; `form` is what it should be, such as " as Parquet"."""
     if isinstance(error, FileNotFoundError):
-        return InputError(f"{path}: no such file")
+        found = "a symbolic link to nothing; remove it" if Path(path).is_symlink() else "no such file"
+        return InputError(f"{path}: {found}")
+    if isinstance(error, PermissionError):
+        remedy = remedy or "change its permissions or leave it out"
     return InputError(f"{path}: cannot be read{form} ({reason_of(error)}){remedy and f'; {remedy}'}")
 
 
@@ -156,13 +201,13 @@ class Journal:
     def add(self, record: Mapping[str, Any]) -> None:
         """Add a record and wait until it is on the disk."""
         make_folder(self.path.parent)
-        with writing(self.path), self.path.open("a+b") as file:
+        with writing(self.path), open(self.path, "a+b", opener=in_place) as file:
             is_new = not file.tell()
             file.seek(0 if is_new else -1, os.SEEK_END)
             is_whole = is_new or file.read() == b"\n"
         if not is_whole:  # half a line is removed; a whole one, as of an editor, is ended
             self.keep(None)
-        with writing(self.path), self.path.open("ab") as file:
+        with writing(self.path), open(self.path, "ab", opener=in_place) as file:
             file.write(json.dumps(_sealed(record, LINE_DIGITS)).encode() + b"\n")
             file.flush()
             os.fsync(file.fileno())
@@ -177,7 +222,7 @@ class Journal:
 
     def _lines(self) -> list[bytes]:
         """The lines without half a line at the end: a JSON object without its end is not JSON."""
-        *lines, last = read_bytes(self.path).split(b"\n") if self.path.exists() else [b""]
+        *lines, last = read_bytes(self.path).split(b"\n") if is_there(self.path) else [b""]
         with suppress(ValueError):
             json.loads(last)
             lines.append(last)

@@ -22,7 +22,7 @@ from typing import Any, BinaryIO, Literal, NoReturn
 from fedeas.core.arrays import json_digest
 from fedeas.core.errors import InputError, log, reason_of
 from fedeas.core.files import PathLike, cache_folder, make_folder, temporary, written_whole
-from fedeas.core.records import DIGEST, KIND, checked_file, unreadable
+from fedeas.core.records import DIGEST, KIND, checked_file, files_below, matching, unreadable
 
 Framework = Literal["torch", "numpy"]
 
@@ -178,7 +178,7 @@ def weights_digest(path: PathLike) -> str:
 def folder_digest(folder: PathLike) -> str:
     """SHA-256 of names and bytes of all files below a folder, except hidden ones."""
     root = Path(folder).resolve()
-    names = (path.relative_to(root) for path in root.rglob("*") if path.is_file())
+    names = (path.relative_to(root) for path in files_below(root) if path.is_file())
     shown = sorted(name for name in names if not any(part.startswith(".") for part in name.parts))
     return json_digest([[name.as_posix(), _digest_of_file(root / name, of_tensors=False)] for name in shown])
 
@@ -251,8 +251,8 @@ def all_files() -> dict[str, Path]:
     """Every file of weights that can be given by name: ``NAME.safetensors`` or ``NAME/generator.safetensors``."""
     found: dict[str, Path] = {}
     for folder in search_folders():
-        trained = {file.parent.name: file for file in folder.glob(f"*/{GENERATOR}")}
-        found = {**trained, **{file.stem: file for file in folder.glob(f"*{SUFFIX}")}, **found}
+        trained = {file.parent.name: file for file in matching(folder, f"*/{GENERATOR}")}
+        found = {**trained, **{file.stem: file for file in matching(folder, f"*{SUFFIX}")}, **found}
     return dict(sorted(found.items()))
 
 

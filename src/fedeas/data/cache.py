@@ -14,10 +14,12 @@ import re
 import shutil
 import subprocess
 import sys
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from itertools import pairwise
+from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
@@ -27,13 +29,14 @@ from numpy.lib.format import open_memmap
 from fedeas.core.arrays import ByteArray, IntArray, cores, frozen, json_digest
 from fedeas.core.errors import InputError, extra_for, reason_of
 from fedeas.core.files import cache_folder, remove_leftovers, temporary
-from fedeas.core.records import read_record, write_record
+from fedeas.core.records import BYTES_PER_BYTE, FREE_BYTES, checked_stat, read_record, write_record
 from fedeas.data.dataset import Dataset, check_parts, count_repeated, notes_on_repeated
 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
 
+MOST_PIXELS = 2**26  # of an image; less than where Pillow warns
 DECODER_VERSION = 2  # part of the fingerprint: raise it when the same files would give other arrays
 PARALLEL_FROM = 4096  # fewer images are decoded faster than processes start
 ATTEMPTS = 3
@@ -73,7 +76,7 @@ def load_decoded(
     exchanged or edited while names, sizes and times of modification stay the same. Exchanged files have other inodes
     under their names, and an edit always changes the time of the last change (ctime).
     """
-    stats = [(path.relative_to(base).as_posix(), path.stat()) for path in files]
+    stats = [(path.relative_to(base).as_posix(), checked_stat(path)) for path in files]
     about = [[place, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns, stat.st_ino] for place, stat in stats]
     source = json_digest([DECODER_VERSION, identity + " one part" * one_part, about], sort_keys=True)
     root = cache_folder()
@@ -85,7 +88,7 @@ def load_decoded(
         encoded = read()
         check_parts(base, encoded.labels, None if one_part else encoded.test_labels, encoded.classes)
         try:
-            _build(folder, source, encoded)
+            _build(folder, source, encoded, base, sum(stat.st_size for _, stat in stats))
         except OSError as error:
             reason = reason_of(error)
             raise InputError(f"{root}: cannot be written ({reason}); set FEDEAS_CACHE to another folder") from None
@@ -96,17 +99,25 @@ def decode(encoded: Iterable[tuple[str, bytes]]) -> Iterator[tuple[str, ByteArra
     """Place and pixels of each image, (channels, height, width); one channel if it is grey, otherwise three."""
     with extra_for("reading images"):
         from PIL import UnidentifiedImageError
+        from PIL.Image import DecompressionBombError, DecompressionBombWarning
         from PIL.Image import open as open_image
 
     likely: str | None = None  # format of the last image: trying all formats takes longer than decoding
     for place, data in encoded:
         try:
-            try:
-                image = open_image(io.BytesIO(data), formats=[likely] if likely else None)
-            except (UnidentifiedImageError, KeyError):  # KeyError: some JPEG files call their format MPO
-                image = open_image(io.BytesIO(data))
+            with warnings.catch_warnings():
+                warnings.simplefilter("error", DecompressionBombWarning)  # of more pixels than our own limit
+                try:
+                    image = open_image(io.BytesIO(data), formats=[likely] if likely else None)
+                except (UnidentifiedImageError, KeyError):  # KeyError: some JPEG files call their format MPO
+                    image = open_image(io.BytesIO(data))
+            if prod(image.size) > MOST_PIXELS:  # known from the header; nothing is decoded yet
+                raise DecompressionBombError
             likely = image.format
             pixels = None if image.mode.startswith(("I", "F")) else _pixels(image)
+        except (DecompressionBombError, DecompressionBombWarning):
+            limit = f"an image may have at most {MOST_PIXELS:,} pixels in FedEAS"
+            raise InputError(f"{place}: too large ({limit}); make it smaller") from None
         except Exception as error:  # each format fails in its own ways
             unknown = isinstance(error, UnidentifiedImageError)  # whose text shows an address in memory
             reason = "no format that Pillow knows" if unknown else reason_of(error)
@@ -133,7 +144,7 @@ def _pixels(image: Image) -> ByteArray:
     return pixels[:1] if has_palette and (pixels == pixels[0]).all() else pixels
 
 
-def _build(folder: Path, source: str, encoded: Encoded) -> None:
+def _build(folder: Path, source: str, encoded: Encoded, base: Path, size: int) -> None:
     """Fill a folder; an unusable one in its place is renamed first, so that no process sees it half removed."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     remove_leftovers(folder.parent)
@@ -144,6 +155,9 @@ def _build(folder: Path, source: str, encoded: Encoded) -> None:
     part.mkdir()
     try:
         _, first = next(decode(encoded.images.read(0, 1)))
+        needed = (len(encoded.images) + len(encoded.test_images)) * first.size
+        if needed > max(FREE_BYTES, BYTES_PER_BYTE * size):
+            raise InputError(f"{base}: images of {size:,} bytes would become {needed:,}; make them smaller")
         if _write_images(part, encoded, first.shape):
             _write_images(part, encoded, (3, *first.shape[1:]))
         np.save(part / "labels.npy", encoded.labels)

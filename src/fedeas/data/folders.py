@@ -19,8 +19,8 @@ from pathlib import Path
 
 from fedeas.core.arrays import IntArray, frozen_integers
 from fedeas.core.errors import InputError
-from fedeas.core.foreign_text import in_one_form
-from fedeas.core.records import checked_file, read_bytes
+from fedeas.core.foreign_text import in_one_form, printable
+from fedeas.core.records import checked_file, read_bytes, unreadable
 from fedeas.data.cache import Encoded, load_decoded
 from fedeas.data.dataset import PART_NAMES, Dataset, Part, set_aside
 
@@ -28,7 +28,6 @@ IMAGE_SUFFIXES = {".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".ti
 UNREAD_SUFFIXES = {".avif", ".dcm", ".dng", ".heic", ".heif", ".j2k", ".jfif", ".jp2", ".jxl", ".tga"}
 """Images, too, but files with these suffixes are not read."""
 
-DEEPEST = 7  # how many folders deep images are searched: the search would never end at a link to a folder above it
 TREES = "make it class/*.png or client/class/*.png, or put such trees into the folders train and test"
 
 
@@ -57,10 +56,10 @@ class FolderSource:
 
     def whole(self) -> Dataset:
         """Both parts; without a test part, a share of each class is for testing."""
-        base, found, test_name = self.base, _below(self.base), self._folder_of("test")
+        (found, folders), base, test_name = _below(self.base), self.base, self._folder_of("test")
         if test_name is not None and not self.has_training_part():
             raise InputError(f"{base}: holds {test_name} and no folder train; {TREES}")
-        tree, notes = _Tree(base, self._folder_of("train"), found), list[str]()
+        tree, notes = _Tree(base, self._folder_of("train"), found, folders), list[str]()
         classes, clients = tree.classes, tree.clients()
         if test_name is None:
             hashes = [hashlib.sha256(path.name.encode()).hexdigest() for path in tree.files]
@@ -70,7 +69,7 @@ class FolderSource:
             share = f"{len(test):,} of {len(tree.files):,} images, a fifth of each {whose}"
             notes.append(f"no test part: {share}, are for testing")
         else:
-            tested = _Tree(base, test_name, found)
+            tested = _Tree(base, test_name, found, folders)
             train, test = tree.files, tested.files
             if unknown := sorted({*tested.classes} - {*classes}):
                 where = f"{tested.folder}: class {unknown[0]!r}"
@@ -92,12 +91,12 @@ class FolderSource:
 
     def part(self, part: Part) -> Dataset:
         """One part alone, in the place of the training part; a folder without parts is one part."""
-        base, images = self.base, _below(self.base)
+        base, (images, folders) = self.base, _below(self.base)
         found, other = self._folder_of(part), self._folder_of("train") or self._folder_of("test")
         if found is None and other is not None:
             remedy = f"add it, or put the class folders into {base}"
             raise InputError(f"{base}: holds {other} and no folder {part}; {remedy}")
-        tree = _Tree(base, found, images)
+        tree = _Tree(base, found, images, folders)
         identity = json.dumps([str(base.resolve()), tree.classes, "one part"])
         return load_decoded(
             self.name, identity, base, tree.files, lambda: _encoded(tree.classes, tree.files, ()), one_part=True
@@ -115,8 +114,8 @@ class FolderSource:
 class _Tree:
     """The images of the folder `base`, or of a part in it: by class, or by client and class; refused without images."""
 
-    def __init__(self, base: Path, part: str | None, found: Sequence[Path]) -> None:
-        self.folder = base / (part or "")
+    def __init__(self, base: Path, part: str | None, found: Sequence[Path], folders: Sequence[Path]) -> None:
+        self.folder, self.all_folders = base / (part or ""), folders
         by_depth: dict[int, list[Path]] = {}
         for path in found:
             if path.is_relative_to(self.folder) and path.suffix.lower() in IMAGE_SUFFIXES:
@@ -143,7 +142,8 @@ class _Tree:
 
     def _folders(self, depth: int) -> list[Path]:
         """The folders so deep below."""
-        return sorted(path for path in self.folder.glob("/".join(["[!.]*"] * depth)) if path.is_dir())
+        parts = len(self.folder.parts) + depth
+        return [path for path in self.all_folders if len(path.parts) == parts and path.is_relative_to(self.folder)]
 
 
 def name_of(folder: Path) -> str:
@@ -165,18 +165,34 @@ def _encoded(classes: tuple[str, ...], train: tuple[Path, ...], test: tuple[Path
     return Encoded(ImageFiles(train), labels, ImageFiles(test), test_labels, classes)
 
 
-def _below(base: Path) -> list[Path]:
-    """The images below a folder, also of formats that are not read; hidden files and folders are left out."""
+def _below(base: Path) -> tuple[list[Path], list[Path]]:
+    """The images below a folder, also of formats that are not read, and the folders; hidden ones are left out.
+
+    Links are followed, but no folder is read twice.
+    """
     if not base.is_dir():
         where = "" if base.is_absolute() else f" in {Path.cwd()}; paths start where the command is run"
         raise InputError(f"{base}: no such folder{where}")
-    found: list[Path] = []
-    for place, folders, files in os.walk(base, followlinks=True):
-        folder = Path(place)
-        folders[:] = [name for name in folders if not name.startswith(".")]
-        shown = (name for name in (*folders, *files) if not name.startswith("."))
-        # A folder named like an image, too: reading it says what is wrong.
-        found += [folder / name for name in shown if Path(name).suffix.lower() in IMAGE_SUFFIXES | UNREAD_SUFFIXES]
-        if len(folder.relative_to(base).parts) == DEEPEST:
-            folders.clear()
-    return sorted(found)
+    images, folders, waiting = list[Path](), list[Path](), [base]
+    visited = {(about.st_dev, about.st_ino): path for path in base.resolve().parents for about in [path.stat()]}
+    while waiting:
+        path = folder = waiting.pop()
+        try:
+            about = folder.stat()
+            if (first := visited.setdefault((about.st_dev, about.st_ino), folder)) != folder:
+                raise InputError(f"{printable(folder)}: the same folder as {printable(first)}; remove the link")
+            for entry in sorted(os.scandir(folder), key=lambda entry: entry.name, reverse=True):
+                if entry.name.startswith("."):
+                    continue
+                path, is_folder = folder / entry.name, entry.is_dir()
+                if entry.is_symlink():
+                    path.stat()  # fails for a link to nothing
+                is_image = path.suffix.lower() in IMAGE_SUFFIXES | UNREAD_SUFFIXES
+                folders += [path] * is_folder
+                waiting += [path] * is_folder
+                images += [path] * is_image  # a folder named like an image, too: reading it says what is wrong
+                if (is_folder or is_image) and os.fsencode(entry.name).decode(errors="replace") != entry.name:
+                    raise InputError(f"{printable(path)}: its name is not UTF-8; rename it")
+        except OSError as error:
+            raise unreadable(path, error) from None
+    return sorted(images), sorted(folders)

@@ -16,7 +16,7 @@ import numpy as np
 
 from fedeas.core.arrays import IntArray
 from fedeas.core.errors import InputError
-from fedeas.core.records import checked_file, unreadable
+from fedeas.core.records import checked_file, files_below, is_there, unreadable
 from fedeas.data.cache import Encoded, load_decoded
 from fedeas.data.dataset import (
     PART_NAMES,
@@ -113,9 +113,10 @@ class ParquetSource:
 
     @cached_property
     def _given(self) -> list[Path]:
-        if not self.base.exists():
+        if not is_there(self.base):
             raise InputError(f"{self.base}: no such file or folder")
-        return sorted(self.base.rglob("*.parquet")) if self.base.is_dir() else [self.base]
+        found = files_below(self.base) if self.base.is_dir() else [self.base]
+        return [path for path in found if path == self.base or path.suffix == ".parquet"]
 
     def _files(self, part: Part) -> list[Path]:
         """The files whose names begin with one of the part's; they must be complete and of one configuration."""

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from fedeas.algorithms.base import Arrays, as_group, members
 from fedeas.core.errors import FedEASError, InputError, RunError
+from fedeas.core.records import is_there
 from fedeas.core.weight_files import described, read_tensors, write_tensors
 from fedeas.federation.engines.base import Engine
 
@@ -46,7 +47,7 @@ class Saver:
     def __init__(self, path: Path, fingerprint: str, total: int) -> None:
         self.path, self.fingerprint, self.total = path, fingerprint, total
         self.last = self.cost = 0.0
-        self.before = load_checkpoint(path, fingerprint) if path.exists() else None
+        self.before = load_checkpoint(path, fingerprint) if is_there(path) else None
         self.done = self.before.rounds if self.before else 0
 
     def __call__(self, rounds: int, server: Arrays, engine: Engine, at_once: bool) -> None:

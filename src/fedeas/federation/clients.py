@@ -20,6 +20,7 @@ from fedeas.core.errors import InputError, log
 from fedeas.core.files import PathLike
 from fedeas.core.locks import locked
 from fedeas.core.provenance import Seen, data_digest
+from fedeas.core.records import is_there
 from fedeas.core.weight_files import GENERATOR
 from fedeas.data.dataset import Dataset
 from fedeas.federation.checkpoint import Saver
@@ -114,7 +115,7 @@ class GeneratorStage:
         """
         file, run, seed = self.folder / GENERATOR, Run(self.folder, self.parts.config), self.settings.seed
         with locked(self.folder / LOCK):
-            if file.exists():
+            if is_there(file):
                 return file
             log.info("the clients train their generator first, in %s", self.folder)
             save = Saver(run.checkpoint, self.folder.name, self.rounds)

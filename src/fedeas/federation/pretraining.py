@@ -17,6 +17,7 @@ from fedeas.core.devices import chosen_device, torch_precision
 from fedeas.core.errors import InputError, RunError
 from fedeas.core.files import PathLike, make_folder
 from fedeas.core.provenance import Seen, data_digest
+from fedeas.core.records import is_there
 from fedeas.core.weight_files import (
     IMAGENET_STEM,
     PRETRAINED,
@@ -103,7 +104,7 @@ def pretrain(
     if path.suffix != SUFFIX:
         raise InputError(f"{path}: weights are written as {SUFFIX} files; choose such a name")
     complete = identified(config)  # raises an error if the data are missing, before a folder is made
-    if path.exists():
+    if is_there(path):
         about = provenance(path)
         if about.get("run") != complete.fingerprint:
             raise InputError(f"{path}: other weights are there already; move them away, or choose another --out")

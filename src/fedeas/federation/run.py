@@ -25,7 +25,8 @@ from fedeas.core import VERSION
 from fedeas.core.arrays import IntArray
 from fedeas.core.devices import chosen_device, device_name, seconds_of, torch_precision, torch_threads
 from fedeas.core.errors import InputError, log
-from fedeas.core.files import PathLike
+from fedeas.core.files import PathLike, refuse_links
+from fedeas.core.records import matching
 from fedeas.core.weight_files import checkout_of
 from fedeas.federation.checkpoint import Saver
 from fedeas.federation.clients import Clients, LocalClients, OnStage, bytes_of
@@ -97,6 +98,8 @@ def execute(
         if make_clients:
             clients = make_clients(parts)
         else:
+            if bank is None:
+                refuse_links(store.root / ".bank", store.root)
             clients = LocalClients(parts, bank or store.root / ".bank", store.root, backend)
         run = store.open(parts.config)  # only now, when no error in the config is left, is a folder made
         with run.locked():
@@ -249,7 +252,7 @@ def for_this_machine(config: RunConfig, store: RunStore) -> RunConfig:
     if not open_choice or chosen_device(config.engine.device, "engine.device").type != "cpu":
         return config
     small, large = (config.model_copy(update={"model": model.named(name)}) for name in ("small-cnn", "resnet18"))
-    for path in store.root.glob(f"{large.label}-*/config.json"):
+    for path in matching(store.root, f"{large.label}-*/config.json"):
         with suppress(InputError):  # a damaged directory does not count
             if read_run(path.parent).config.unpinned.fingerprint == large.unpinned.fingerprint:
                 return config

@@ -16,6 +16,7 @@ from fedeas.core.arrays import IntArray
 from fedeas.core.errors import InputError
 from fedeas.core.files import PathLike, writing
 from fedeas.core.locks import locked
+from fedeas.core.records import checked_stat, matching
 from fedeas.generators.base import Generator, GeneratorWrapper, Images, checked_address
 from fedeas.generators.slots import (
     HEADER,
@@ -64,7 +65,7 @@ class Bank:
 
     def names(self) -> list[str]:
         """The generators in this bank, by the first 16 characters of their fingerprints."""
-        return sorted(path.name for path in self.root.glob("*") if _NAME.fullmatch(path.name) and path.is_dir())
+        return sorted(path.name for path in matching(self.root, "*") if _NAME.fullmatch(path.name) and path.is_dir())
 
     def name(self, fingerprint: str) -> str:
         """The name of the one generator whose fingerprint begins with these characters."""
@@ -87,7 +88,7 @@ class Bank:
         files, folder = image_files(self.root / name), self.root / name
         clients = len({client for _, client, _ in files})
         with writing(folder, "used"):
-            size = sum(512 * path.stat().st_blocks for *_, path in files)
+            size = sum(512 * checked_stat(path).st_blocks for *_, path in files)
             header = folder / HEADER  # each use touches it
             used = (header if header.exists() else folder).stat().st_mtime
         try:

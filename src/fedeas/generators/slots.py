@@ -26,8 +26,9 @@ import numpy as np
 
 from fedeas.core.arrays import BoolArray, ByteArray, IntArray
 from fedeas.core.errors import InputError
-from fedeas.core.files import make_folder, writing, written_whole
+from fedeas.core.files import in_place, make_folder, writing, written_whole
 from fedeas.core.locks import locked
+from fedeas.core.records import matching
 from fedeas.generators.base import CLIENT_BITS, Generator, checked_shape, client_of, described, number_of
 
 
@@ -211,13 +212,13 @@ class Disk:
                 return
         self.header.refuse_other(Header.read(self.folder), self.root)
         with suppress(OSError):
-            os.utime(self.folder / HEADER)
+            os.utime(self.folder / HEADER, follow_symlinks=False)
 
     @contextmanager
     def filling(self) -> Iterator[None]:
         """Keep the bank from being pruned; folder and header exist from here on, even if they were pruned before."""
         with shared(gate(self.root, self.header.name)):
-            make_folder(self.folder / "locks")
+            make_folder(self.folder / "locks", self.root)
             if Header.is_lost(self.folder):
                 self.header.write(self.folder)
             else:
@@ -262,9 +263,8 @@ class Disk:
         for start, stop in stretches(at.labels, at.clients):
             path = self._path(at, start)
             with writing(path, "used"):
-                path.parent.mkdir(exist_ok=True)
-                path.touch()
-                with path.open("r+b", buffering=0) as file:
+                make_folder(path.parent, self.root)
+                with open(path, "r+b", buffering=0, opener=in_place) as file:
                     for first, last in self._runs(at, start, stop):
                         rest, offset = slots[first:last].reshape(-1).data, _number(at, first) * self.slot
                         while rest:
@@ -371,7 +371,7 @@ def _number(at: Addresses, row: int) -> int:
 
 def image_files(folder: Path) -> list[tuple[int, int, Path]]:
     """Class, client and path of every file with images; files with other names are ignored."""
-    paths = [(path, _IMAGES.fullmatch(f"{path.parent.name}/{path.name}")) for path in folder.glob("c*/k*.images")]
+    paths = [(path, _IMAGES.fullmatch(f"{path.parent.name}/{path.name}")) for path in matching(folder, "c*/k*.images")]
     return sorted((int(match[1]), int(match[2]), path) for path, match in paths if match)
 
 
@@ -391,9 +391,9 @@ def shared(path: Path) -> Iterator[None]:
 
     `fedeas.core.locks` has no shared locks: the library that it uses needs a database for them.
     """
-    make_folder(path.parent)
+    make_folder(path.parent, path.parent.parent)
     with writing(path, "used"):
-        file = path.open("a")
+        file = os.fdopen(in_place(str(path), os.O_RDWR))
         fcntl.flock(file, fcntl.LOCK_SH)
     with file:
         try:

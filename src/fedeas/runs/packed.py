@@ -19,7 +19,7 @@ from fedeas.config.run import RunConfig, recorded_config
 from fedeas.config.sections import ContentConfig
 from fedeas.core.errors import InputError, log
 from fedeas.core.files import PathLike, written_whole
-from fedeas.core.records import READ_AGAIN, Record, damaged, read_bytes, read_record
+from fedeas.core.records import READ_AGAIN, Record, damaged, matching, read_bytes, read_record
 from fedeas.runs.store import PACKED_RUNS, Run, UsedGenerator, complete, sound_runs
 
 LEVEL = 22
@@ -96,12 +96,12 @@ def read_runs(*places: PathLike) -> Iterator[Run]:
         if place.suffix == PACKED_RUNS:
             yield from unpack(place)
             continue
-        for path in sorted([*place.glob(f"*{PACKED_RUNS}"), *place.glob(f"[!.]*/*{PACKED_RUNS}")]):
+        for path in sorted([*matching(place, f"*{PACKED_RUNS}"), *matching(place, f"[!.]*/*{PACKED_RUNS}")]):
             try:
                 yield from unpack(path)
             except InputError as error:
                 log.warning("left out: %s", error)
-        found = sorted([*place.glob("*/summary.json"), *place.glob("[!.]*/*/summary.json")])
+        found = sorted([*matching(place, "*/summary.json"), *matching(place, "[!.]*/*/summary.json")])
         yield from sound_runs([path.parent for path in found], Run.check_summary)
 
 

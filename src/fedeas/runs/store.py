@@ -29,6 +29,8 @@ from fedeas.core.provenance import Answer
 from fedeas.core.records import (
     Journal,
     damaged,
+    is_there,
+    matching,
     parsed,
     read_arrays,
     read_record,
@@ -123,7 +125,7 @@ class Run:
     @property
     def finished(self) -> bool:
         """Whether the run is finished."""
-        return (self.path / "summary.json").is_file()
+        return is_there(self.path / "summary.json")
 
     @cached_property
     def method(self) -> str:
@@ -177,7 +179,7 @@ class Run:
 
     def _record(self, name: str) -> Record | None:
         path = self.path / f"{name}.json"
-        return read_record(path, REMEDY) if path.exists() else None
+        return read_record(path, REMEDY) if is_there(path) else None
 
     @property
     def has_rounds(self) -> bool:
@@ -198,7 +200,7 @@ class Run:
         records, total = self.rounds(), self.config.rounds.total
         working = RunState.RUNNING if not self.finished and is_held(self.path / LOCK) else RunState.STOPPED
         left = 0.0 if self.finished else seconds_left(records, total)
-        files = [file for name in MARKS if (file := self.path / name).exists()] or [self.path.parent]  # of packed runs
+        files = [file for name in MARKS if is_there(file := self.path / name)] or [self.path.parent]  # of packed runs
         changed = datetime.fromtimestamp(max(file.stat().st_mtime for file in files))
         return RunProgress(RunState.FINISHED if self.finished else working, len(records), total, changed, left)
 
@@ -229,7 +231,7 @@ class Run:
             self.allocation()
         if self.finished:
             self.check_summary()
-        elif self.checkpoint.exists():
+        elif is_there(self.checkpoint):
             try:
                 description(self.checkpoint)  # its length is compared with its header; its tensors are not read
             except InputError as error:
@@ -267,7 +269,7 @@ class Run:
     @property
     def has_allocation(self) -> bool:
         """Whether counts and plan are saved; they are not if the counts stayed with the clients."""
-        return (self.path / "allocation.npz").exists()
+        return is_there(self.path / "allocation.npz")
 
     @property
     def is_kept(self) -> bool:
@@ -340,8 +342,8 @@ class RunStore:
     def open(self, config: RunConfig) -> Run:
         """The run of this config: new, interrupted or finished."""
         run = self.at(config)
-        make_folder(run.path)
-        if not (run.path / "config.json").exists():
+        make_folder(run.path, self.root)
+        if not is_there(run.path / "config.json"):
             run.write_json("config.json", config.model_dump(mode="json"))
         elif (there := read_run(run.path)).config.fingerprint != config.fingerprint:
             raise InputError(f"{run.path}: holds another run; move it away")
@@ -351,7 +353,14 @@ class RunStore:
 
     def folders(self) -> list[Path]:
         """The run directories below the folder, damaged or not, by name."""
-        return sorted({path.parent for name in MARKS for path in self.root.glob(f"*/{name}")})
+
+        def is_run(path: Path) -> bool:
+            try:
+                return any(is_there(path / name) for name in MARKS)
+            except InputError:
+                return True  # what reads it says why it cannot be read
+
+        return [*filter(is_run, matching(self.root, "*"))]
 
     def all(self) -> list[Run]:
         """Every run below the folder, by name; one that is damaged is left out with a warning."""

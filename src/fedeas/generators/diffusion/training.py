@@ -11,6 +11,7 @@ from typing import Any
 
 from fedeas.core.errors import RunError
 from fedeas.core.locks import locked
+from fedeas.core.records import is_there
 from fedeas.core.weight_files import GENERATOR
 from fedeas.generators.diffusion.trainer import Trainer
 from fedeas.generators.diffusion.weights import Weights
@@ -46,7 +47,7 @@ def train(
     still good. Updates come in stretches of two seconds, so that a GPU is never more than that ahead of the clock.
     """
     with locked(folder / LOCK, f"{folder}: another process is training here; wait for it, or choose another folder"):
-        if (folder / STATE).exists():
+        if is_there(folder / STATE):
             trainer.restore(folder / STATE)
         start, before, stretch = time.monotonic(), trainer.seconds, 1
         weights, saved = trainer.averaged(**provenance or {}), start

@@ -21,6 +21,7 @@ from fedeas.core.errors import InputError
 from fedeas.core.files import PathLike
 from fedeas.core.locks import locked
 from fedeas.core.provenance import NOT_KNOWN, Seen, seen_in
+from fedeas.core.records import is_there
 from fedeas.core.weight_files import read_tensors, write_tensors
 from fedeas.generators.base import Images, Shape, checked_address, checked_training, fingerprint_of, shape_of
 from fedeas.models.build import Model, build_model, suited_to
@@ -206,7 +207,7 @@ def kept_classifier(
     about = [FORMAT, digest_of_arrays([images, labels]), num_classes, torch.device(device).type, recipe]
     path = bank / "classifiers" / f"{json_digest(about)[:16]}.safetensors"
     with locked(path.with_suffix(".lock")):  # another process may be training it
-        if path.exists():
+        if is_there(path):
             with suppress(InputError):  # a damaged file
                 return Classifier.load(path, device)
         made = train()

@@ -82,6 +82,16 @@ def picture(image: Images) -> Image.Image:
     return Image.fromarray(image[0] if len(image) == 1 else np.ascontiguousarray(image.transpose(1, 2, 0)))
 
 
+def pixels_of(content: bytes, shape: tuple[int, int, int]) -> Images:
+    """The image of this shape in a PNG file; damage, or another size in its header, raises an error."""
+    Image.open(BytesIO(content), formats=["PNG"]).verify()  # the checksums of its parts
+    image = Image.open(BytesIO(content), formats=["PNG"])
+    if image.size != (shape[2], shape[1]):
+        raise ValueError("another size")
+    pixels = np.asarray(image)
+    return pixels[None] if pixels.ndim == 2 else pixels.transpose(2, 0, 1)
+
+
 def _checked(images: Images, labels: ArrayLike, num_classes: int) -> IntArray:
     if images.dtype != np.uint8 or images.ndim != 4 or images.shape[1] not in (1, 3) or not images.size:
         raise InputError(f"images must be uint8 of (N, 1 or 3, height, width), not {images.dtype} {images.shape}")

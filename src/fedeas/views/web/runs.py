@@ -68,7 +68,7 @@ class Listing(NamedTuple):
 
 def listed(folder: Path) -> Listing:
     """The run directories below the folder; one that cannot be read has the reason as its state."""
-    folders = [config.parent for config in RunStore(folder).root.glob("*/config.json")]
+    folders = RunStore(folder).folders()
     found: list[tuple[int, Stamps, Path]] = []
     for path in folders:
         files = []
