@@ -1,14 +1,19 @@
 """Many finished runs in one Parquet file."""
 
 import json
+import re
+import shutil
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from pyarrow import parquet
 
 from fedeas import InputError
-from fedeas.runs.packed import pack_runs, unpack
-from fedeas.runs.store import PACKED_RUNS, RunStore
+from fedeas.runs.packed import pack_runs, read_runs, unpack
+from fedeas.runs.store import PACKED_RUNS, Run, RunStore
 from reproduction.results import Results
 
 RESULTS = Path(__file__).parents[2] / "reproduction" / "results"
@@ -162,3 +167,34 @@ def test_a_packed_file_that_is_gone_is_named(tmp_path):
     path.symlink_to(tmp_path / "nowhere")
     with pytest.raises(InputError, match="no such file"):
         unpack(path)
+
+
+@given(
+    st.sampled_from(["config", "summary", "environment"]),
+    st.sampled_from([None, "", "{", "[]", "3", '"text"', '{"label": 3}', '{"digest": "sha256:0"}']),
+)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=30)
+def test_a_damaged_row_is_named_by_whatever_reads_it(runs, tmp_path, column, text):
+    path = tmp_path / f"some{PACKED_RUNS}"
+    pack_runs(runs, path)
+    table = parquet.read_table(path)
+    cells = [text, *table[column].to_pylist()[1:]]
+    parquet.write_table(table.set_column(table.column_names.index(column), column, pa.array(cells, pa.string())), path)
+    reads = {"config": lambda run: run.config, "summary": lambda run: run.summary(), "environment": Run.environment}
+    damaged, *sound = unpack(path)
+    if (column, text) != ("environment", '{"label": 3}'):  # an environment may have any keys
+        with pytest.raises(InputError, match=rf"{re.escape(str(damaged.path))}.*damaged") as raised:
+            reads[column](damaged)
+        assert "\n" not in str(raised.value)
+    assert [reads[column](run) for run in sound] == [reads[column](run) for run in runs[1:]]
+
+
+@pytest.mark.parametrize("name", ["config.json", "summary.json", "env.json", "generator.json", "rounds.jsonl"])
+def test_a_run_with_half_of_any_file_cut_off_is_left_out_of_results_by_name(runs, tmp_path, name, caplog):
+    shutil.copytree(runs[1].path.parent, tmp_path / "runs")
+    path = tmp_path / "runs" / runs[1].path.name / name
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+    assert {run.path.name for run in read_runs(tmp_path / "runs")} == {run.path.name for run in runs} - {
+        path.parent.name
+    }
+    assert [str(path) in message for message in caplog.messages] == [True]

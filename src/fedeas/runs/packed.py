@@ -17,10 +17,10 @@ from pyarrow import parquet
 
 from fedeas.config.run import RunConfig, recorded_config
 from fedeas.config.sections import ContentConfig
-from fedeas.core.errors import InputError, log
+from fedeas.core.errors import InputError, log, reason_of
 from fedeas.core.files import PathLike, written_whole
-from fedeas.core.records import READ_AGAIN, Record, damaged, read_bytes, read_record
-from fedeas.runs.store import PACKED_RUNS, Run, UsedGenerator, complete, sound_runs
+from fedeas.core.records import READ_AGAIN, Record, damaged, parsed, read_bytes, read_record
+from fedeas.runs.store import PACKED_RUNS, Run, UsedGenerator, check_measures, complete, sound_runs
 
 LEVEL = 22
 """The most thorough compression of zstd."""
@@ -58,7 +58,11 @@ class PackedRun(Run):
     @cached_property
     def config(self) -> RunConfig:
         """The config, perhaps of an earlier version."""
-        return recorded_config(json.loads(self.row["config"]))
+        content = self._record("config")
+        try:
+            return recorded_config(content or {})
+        except ValueError as error:
+            raise damaged(self.path, f"config: {reason_of(error)}", READ_AGAIN) from None
 
     @property
     def content(self) -> ContentConfig:
@@ -76,7 +80,14 @@ class PackedRun(Run):
 
     def _record(self, name: str) -> Record | None:
         content = self.row[{"env": "environment", "generator": "used_generator"}.get(name, name)]
-        found: Record | None = json.loads(content) if isinstance(content, str) else content
+        if not isinstance(content, str):
+            return content if name == "generator" else parsed(self.path, b"", READ_AGAIN, f"{name}: ")
+        return parsed(self.path, content.encode(), READ_AGAIN, f"{name}: ")
+
+    def summary(self) -> Record:
+        """The measures; refused if they cannot be right."""
+        found = super().summary()
+        check_measures(self.path, found)
         return found
 
     def rounds(self) -> list[Record]:
@@ -90,7 +101,8 @@ class PackedRun(Run):
 def read_runs(*places: PathLike) -> Iterator[Run]:
     """The finished runs in Parquet files, and in folders and their subfolders: run directories, and Parquet files.
 
-    In a folder, a run that is damaged is left out with a warning. A place that is given twice is read once.
+    In a folder, a run that is damaged is left out with a warning. A place that is given twice is read once. A row of a
+    Parquet file is checked when it is used.
     """
     for place in {Path(place).resolve(): Path(place) for place in places}.values():
         if place.suffix == PACKED_RUNS:
@@ -102,7 +114,7 @@ def read_runs(*places: PathLike) -> Iterator[Run]:
             except InputError as error:
                 log.warning("left out: %s", error)
         found = sorted([*place.glob("*/summary.json"), *place.glob("[!.]*/*/summary.json")])
-        yield from sound_runs([path.parent for path in found], Run.check_summary)
+        yield from sound_runs([path.parent for path in found])
 
 
 def pack_runs(runs: Iterable[Run], path: Path, with_rounds: bool = True) -> None:

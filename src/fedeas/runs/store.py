@@ -237,14 +237,7 @@ class Run:
 
     def check_summary(self) -> None:
         """Refuse a summary without the measures that tables and charts use, or with one that cannot be right."""
-        content = self.summary()
-        try:
-            Summary.model_validate(content)
-        except ValidationError as error:
-            first = error.errors()[0]
-            name, wanted = str(first["loc"][0]), first["msg"].removeprefix("Value error, ")
-            problem = f"{name} is {content.get(name, 'missing')!r}: {wanted}"
-            raise damaged(self.path / "summary.json", problem, REMEDY) from None
+        check_measures(self.path / "summary.json", self.summary())
 
     def append_round(self, record: Record) -> None:
         """Add the line of a round."""
@@ -315,6 +308,16 @@ class Run:
             yield
         except FedEASError as error:
             raise RunError(f"{error}; rounds recorded so far are kept") from None
+
+
+def check_measures(path: Path, content: Record) -> None:
+    """Refuse the content of a summary if a measure is missing or cannot be right."""
+    try:
+        Summary.model_validate(content)
+    except ValidationError as error:
+        first = error.errors()[0]
+        name, wanted = str(first["loc"][0]), first["msg"].removeprefix("Value error, ")
+        raise damaged(path, f"{name} is {content.get(name, 'missing')!r}: {wanted}", REMEDY) from None
 
 
 def complete(path: Path, records: list[Record], expected: int) -> list[Record]:
