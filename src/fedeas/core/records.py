@@ -70,14 +70,28 @@ def check_not_input(output: PathLike | None, source: PathLike | None) -> None:
 
 def checked_archive(path: PathLike) -> None:
     """Refuse an ``.npz`` file whose arrays would take far more memory than its size suggests."""
-    size = checked_file(path)
+    checked_file(path)
     try:
         with zipfile.ZipFile(path) as archive:
             unpacked = sum(part.file_size for part in archive.infolist())
     except (zipfile.BadZipFile, OSError, ValueError, EOFError, NotImplementedError):
         return  # the reader says what is wrong with it
-    if unpacked > max(FREE_BYTES, BYTES_PER_BYTE * size):
+    check_unpacked(path, unpacked)
+
+
+def check_unpacked(path: PathLike, unpacked: int, free: int = FREE_BYTES, per_byte: int = BYTES_PER_BYTE) -> None:
+    """Refuse a file that would take more than `free` bytes of memory, and far more than its size suggests."""
+    if unpacked > max(free, per_byte * (size := checked_file(path))):
         raise InputError(f"{path}: {size:,} bytes would become {unpacked:,}; check the file")
+
+
+def bytes_of_parquet(about: Any, *plain: str) -> int:
+    """The bytes of all pages of a Parquet file by its metadata, and 8 for each value, without some `plain` columns."""
+    groups = map(about.row_group, range(about.num_row_groups))
+    chunks = [group.column(number) for group in groups for number in range(group.num_columns)]
+    return sum(
+        each.total_uncompressed_size + 8 * each.num_values for each in chunks if each.path_in_schema not in plain
+    )
 
 
 def read_bytes(path: PathLike) -> bytes:
