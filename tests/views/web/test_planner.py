@@ -52,7 +52,7 @@ from fedeas.views.methods import RunSnapshot
 from fedeas.views.web import FOLDER_VARIABLE, choices, html_plot, plan_charts, runs
 from fedeas.views.web.choices import NO_LIMIT, SIZE_WORDS, Choice, Size, table_file, takes_budget
 from fedeas.views.web.runs import ListedRun
-from fedeas.views.web.serving import PAGE, streamlit_options
+from fedeas.views.web.serving import APP, PAGE, streamlit_options
 from reproduction.published import example_counts, published
 
 COUNTS = LabelCounts([[900, 80, 20], [10, 300, 690], [400, 0, 380]])
@@ -543,7 +543,7 @@ def test_the_command_binds_to_loopback_and_sends_no_statistics(monkeypatch):
     with pytest.raises(SystemExit) as stopped:
         main(["planner", "--port", "9000"])
     assert stopped.value.code == 0
-    assert calls == [["run", str(PAGE), *streamlit_options("127.0.0.1", 9000)]]
+    assert calls == [["run", str(APP), *streamlit_options("127.0.0.1", 9000)]]
     assert {"--server.address=127.0.0.1", "--browser.gatherUsageStats=false"} <= set(calls[0])
 
 
