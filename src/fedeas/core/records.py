@@ -17,7 +17,7 @@ import numpy as np
 from numpy.lib.npyio import NpzFile
 from numpy.typing import NDArray
 
-from fedeas.core.arrays import json_digest
+from fedeas.core.arrays import BYTES_PER_BYTE, FREE_BYTES, json_digest
 from fedeas.core.errors import InputError, reason_of
 from fedeas.core.files import PathLike, flush, make_folder, writing, written_whole
 
@@ -27,7 +27,6 @@ DIGEST = "digest"  # the key in a record, or in the metadata of tensors
 KIND = "sha256:"  # what its value begins with
 FILE_DIGITS, LINE_DIGITS = 64, 16  # digits of the hash that are kept; fewer for lines, which are short and many
 LONGEST_ZIP_END = 22 + 65_535  # bytes of the record at the end of a ZIP file, with the longest comment
-FREE_BYTES, BYTES_PER_BYTE = 2**28, 200  # arrays may take this much, or this many times the size of their file
 
 READ_AGAIN = "restore it from a copy, or remove it"
 
@@ -83,15 +82,6 @@ def check_unpacked(path: PathLike, unpacked: int, free: int = FREE_BYTES, per_by
     """Refuse a file that would take more than `free` bytes of memory, and far more than its size suggests."""
     if unpacked > max(free, per_byte * (size := checked_file(path))):
         raise InputError(f"{path}: {size:,} bytes would become {unpacked:,}; check the file")
-
-
-def bytes_of_parquet(about: Any, *plain: str) -> int:
-    """The bytes of all pages of a Parquet file by its metadata, and 8 for each value, without some `plain` columns."""
-    groups = map(about.row_group, range(about.num_row_groups))
-    chunks = [group.column(number) for group in groups for number in range(group.num_columns)]
-    return sum(
-        each.total_uncompressed_size + 8 * each.num_values for each in chunks if each.path_in_schema not in plain
-    )
 
 
 def read_bytes(path: PathLike) -> bytes:

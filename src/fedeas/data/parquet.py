@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedeas.core.arrays import IntArray
+from fedeas.core.arrays import IntArray, bytes_of_parquet
 from fedeas.core.errors import InputError
-from fedeas.core.records import bytes_of_parquet, check_unpacked, checked_file, unreadable
+from fedeas.core.records import check_unpacked, checked_file, unreadable
 from fedeas.data.cache import Encoded, load_decoded
 from fedeas.data.dataset import (
     PART_NAMES,

@@ -91,6 +91,7 @@ def execute(
             parts = Parts.of(config, device)
         run = store.at(parts.config)
         if run.finished:
+            run = store.open(parts.config)
             run.check()
             return run
         unknown, seen = unknown_content(parts.config), seen_by_generator(parts.config, parts.data.dataset)

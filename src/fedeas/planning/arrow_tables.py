@@ -18,9 +18,9 @@ import numpy as np
 import pyarrow as pa
 from pyarrow import compute, csv, parquet
 
+from fedeas.core.arrays import BYTES_PER_BYTE, FREE_BYTES, bytes_of_parquet
 from fedeas.core.errors import InputError
 from fedeas.core.foreign_text import FORM, FORMULA_IN_CSV, from_csv
-from fedeas.core.records import BYTES_PER_BYTE, FREE_BYTES, bytes_of_parquet
 from fedeas.planning.columns import NUMBER, Column, Layout, layout_of, wrong_counts
 
 if TYPE_CHECKING:

@@ -17,19 +17,19 @@ from pyarrow import compute, parquet
 
 from fedeas.config.run import RunConfig, recorded_config
 from fedeas.config.sections import ContentConfig
+from fedeas.core.arrays import bytes_of_parquet
 from fedeas.core.errors import InputError, log, reason_of
 from fedeas.core.files import PathLike, written_whole
 from fedeas.core.records import (
     READ_AGAIN,
     Record,
-    bytes_of_parquet,
     check_unpacked,
     damaged,
     parsed,
     read_bytes,
     read_record,
 )
-from fedeas.runs.store import PACKED_RUNS, Run, UsedGenerator, check_measures, complete, sound_runs
+from fedeas.runs.store import PACKED_RUNS, RUN, Run, UsedGenerator, check_measures, complete, sound_runs
 
 LEVEL = 22
 """The most thorough compression of zstd."""
@@ -86,6 +86,7 @@ class PackedRun(Run):
     is_outdated = False  # its row says what it used, which need not be here
     finished = True
     is_kept = True
+    unverified = ""  # the columns of a row belong together
 
     @property
     def has_rounds(self) -> bool:
@@ -103,6 +104,8 @@ class PackedRun(Run):
     def summary(self) -> Record:
         """The measures; refused if they cannot be right."""
         found = super().summary()
+        if found.get("fingerprint", self.fingerprint) != self.fingerprint:
+            raise damaged(self.path, "its summary is that of another run", READ_AGAIN)
         check_measures(self.path, found)
         return found
 
@@ -186,6 +189,7 @@ def _row(run: Run) -> Record:
     config, summary, used = run.config, run.summary(), run.generator()
     written = read_record(run.path / "config.json")  # as it is: an earlier version may have other keys
     written["data"]["root"] = None
+    written.pop(RUN, None)
     return {
         "fingerprint": config.fingerprint, "method": run.method, "label": config.label, "seed": config.seed,
         "dataset": config.data.dataset, "protocol": config.data.protocol, "clients": config.partition.clients,
