@@ -40,6 +40,7 @@ ALLOWED = {
     "typer": {"cli"},
     "rich": {"cli"},
     "streamlit": {"views.web"},
+    "starlette": {"views.web"},  # comes with streamlit
     "plotly": set(),
     "safetensors": {"core.weight_files", "models"},
     "diffusers": {"generators.diffusion", "generators.text", "gpu.denoiser"},

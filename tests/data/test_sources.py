@@ -8,19 +8,22 @@ import zipfile
 import zlib
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
 from fedeas import InputError
 from fedeas.core.files import temporary
 from fedeas.core.foreign_text import in_one_form
+from fedeas.core.records import check_unpacked
 from fedeas.data import cache as cache_module
+from fedeas.data import parquet as parquet_module
 from fedeas.data.cache import MOST_PIXELS, decode
 from fedeas.data.names import KNOWN
 from fedeas.data.sources import load_dataset, load_own
@@ -1079,3 +1082,18 @@ def test_nothing_heavy_is_imported_before_it_is_needed():
     code = "import sys, fedeas.data.sources; print(*{name.partition('.')[0] for name in sys.modules})"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment(), check=True)
     assert not {"PIL", "pyarrow", "sklearn", "huggingface_hub", "torch"} & set(done.stdout.split())
+
+
+@given(rows=st.integers(1, 2**16), length=st.integers(1, 2**16), column=st.sampled_from(["image", "label", "text"]))
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=40, deadline=None)
+def test_parquet_images_that_would_take_more_memory_than_allowed_are_refused(tmp_path, rows, length, column):
+    path, limit, rows = tmp_path / "a.parquet", 2**17, rows if column == "label" else 2
+    image = {"bytes": b"\0" * (length if column == "image" else 1), "path": None}
+    labels = ["x" * length] * rows if column == "text" else [0] * rows
+    pq.write_table(pa.table({"image": [image] * rows, "label": labels}), path, compression="zstd", use_dictionary=False)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(parquet_module, "check_unpacked", partial(check_unpacked, free=limit, per_byte=1))
+        with pytest.raises(InputError) as raised:  # none of these images can be decoded
+            load_own(f"parquet:{path}")
+    if pq.read_table(path).nbytes > 2 * max(limit, path.stat().st_size):
+        assert "bytes would become" in str(raised.value)

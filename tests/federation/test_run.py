@@ -108,7 +108,7 @@ def test_a_half_recorded_last_round_is_done_again(tmp_path, monkeypatch):
     monkeypatch.setattr("fedeas.federation.checkpoint.SHARE", float("inf"))  # after every round
     states, begun = [], RunStore(tmp_path / "whole").at(identified(config("rounds.total=4")))
     whole = execute(config("rounds.total=4"), RunStore(tmp_path / "whole"), lambda _: states.append(weights(begun)))
-    for cut in ('{"round": 3, "clie', json.dumps(whole.rounds()[2]) + "\n"):
+    for cut in ('{"round": 3, "clie', json.dumps({**whole.rounds()[2], "run": whole.fingerprint}) + "\n"):
         store = RunStore(tmp_path / f"broken-{len(cut)}")
         broken = store.open(identified(config("rounds.total=4")))
         for record in whole.rounds()[:2]:
@@ -225,10 +225,10 @@ def test_a_checkpoint_of_another_config_is_refused(tmp_path):
     store = RunStore(tmp_path)
     mine, other = store.open(identified(config())), config("seed=9")
     save_checkpoint(mine.checkpoint, other.fingerprint, 1, {"model/x": torch.zeros(1)}, {})
-    with pytest.raises(InputError, match="the checkpoint belongs to another config"):
+    with pytest.raises(InputError, match=r"checkpoint\.safetensors: belongs to another run"):
         execute(config(), store)
     mine.checkpoint.write_bytes(b"nothing")
-    with pytest.raises(InputError, match="remove it to start again"):
+    with pytest.raises(InputError, match="remove this file to start the run again"):
         execute(config(), store)
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
-from hypothesis import example, given
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from pyarrow import parquet
 from strategies import label_counts
@@ -637,3 +637,26 @@ def test_text_in_two_encodings_is_refused_with_the_line(tmp_path_factory, encodi
     else:
         with pytest.raises(InputError, match=f"line {2 + encodings.index('latin-1')} "):
             read_counts(path)
+
+
+@given(kind=st.sampled_from(["long names", "one name in many rows", "lists"]), size=st.integers(1, 2**17))
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=40, deadline=None)
+def test_the_first_values_of_a_parquet_column_are_few_and_short_or_the_file_is_refused(tmp_path, kind, size):
+    path, limit = tmp_path / "a.parquet", 2**16
+    column = {
+        "long names": pa.array(["x" * size, "y"]),
+        "one name in many rows": pa.DictionaryArray.from_arrays(pa.array([0] * 50, pa.int32()), ["x" * (size // 50)]),
+        "lists": pa.array([[0] * size]),
+    }[kind]
+    table = pa.table({"mystery": column, "cat": [1] * len(column)})
+    parquet.write_table(table, path, compression="zstd", store_schema=False)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(arrow_tables, "FREE_BYTES", limit)
+        patch.setattr(arrow_tables, "BYTES_PER_BYTE", 1)
+        try:
+            head = arrow_tables.ParquetFile(path).head("mystery")
+        except InputError as error:
+            assert "bytes would become" in str(error)
+        else:
+            assert parquet.read_metadata(path).row_group(0).total_byte_size <= 2 * max(limit, path.stat().st_size)
+            assert all(len(value) <= arrow_tables.MAX_NAME_LENGTH for value in head)

@@ -11,7 +11,7 @@ from safetensors.numpy import save_file
 
 from fedeas import FedEAS, InputError
 from fedeas.config import ContentConfig
-from fedeas.core.weight_files import weights_digest
+from fedeas.core.weight_files import weights_digest, write_tensors
 from fedeas.runs import pack_runs, read_runs
 from fedeas.runs.comparison import Difference, Measured, Verdict
 from reproduction.artefacts import (
@@ -389,7 +389,7 @@ def test_kept_results_are_small_name_no_folder_and_are_found_under_any_name(fini
     config = FULL.config(HERE, FEDEAS)
     elsewhere = config.data.model_copy(update={"root": "/home/somebody/data"})
     run = finished(config.model_copy(update={"label": "mine", "data": elsewhere}), accuracy=0.7)
-    run.checkpoint.write_bytes(b"tensors" * 10_000)
+    write_tensors(run.checkpoint, {"x": np.random.default_rng(0).random(10_000)}, {}, "numpy")
     (tmp_path / "results").mkdir()
     Places(tmp_path, tmp_path / "results", keeps=True).keep([config], Results([tmp_path]))
     (kept,) = (tmp_path / "results").iterdir()

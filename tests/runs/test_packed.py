@@ -1,14 +1,20 @@
 """Many finished runs in one Parquet file."""
 
 import json
+import re
+import shutil
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from pyarrow import parquet
 
 from fedeas import InputError
-from fedeas.runs.packed import pack_runs, unpack
-from fedeas.runs.store import PACKED_RUNS, RunStore
+from fedeas.runs import packed
+from fedeas.runs.packed import pack_runs, read_runs, unpack
+from fedeas.runs.store import PACKED_RUNS, Run, RunStore
 from reproduction.results import Results
 
 RESULTS = Path(__file__).parents[2] / "reproduction" / "results"
@@ -18,14 +24,14 @@ RESULTS = Path(__file__).parents[2] / "reproduction" / "results"
 def runs(tmp_path_factory):
     """Run directories of four finished runs."""
     store = RunStore(tmp_path_factory.mktemp("runs"))
-    for packed in unpack(RESULTS / f"digits{PACKED_RUNS}")[58:62]:  # some generated nothing
-        run = store.open(packed.config)
-        run.write_json("env.json", packed.environment())
-        if (used := packed.generator()) is not None:
+    for each in unpack(RESULTS / f"digits{PACKED_RUNS}")[58:62]:  # some generated nothing
+        run = store.open(each.config)
+        run.write_json("env.json", each.environment())
+        if (used := each.generator()) is not None:
             run.write_json("generator.json", used._asdict())
-        for record in packed.rounds():
+        for record in each.rounds():
             run.append_round(record)
-        run.write_json("summary.json", packed.summary())
+        run.write_json("summary.json", each.summary())
     return store.all()
 
 
@@ -162,3 +168,76 @@ def test_a_packed_file_that_is_gone_is_named(tmp_path):
     path.symlink_to(tmp_path / "nowhere")
     with pytest.raises(InputError, match="a symbolic link to nothing"):
         unpack(path)
+
+
+@given(
+    st.sampled_from(["config", "summary", "environment"]),
+    st.sampled_from([None, "", "{", "[]", "3", '"text"', '{"label": 3}', '{"digest": "sha256:0"}']),
+)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=30)
+def test_a_damaged_row_is_named_by_whatever_reads_it(runs, tmp_path, column, text):
+    path = tmp_path / f"some{PACKED_RUNS}"
+    pack_runs(runs, path)
+    table = parquet.read_table(path)
+    cells = [text, *table[column].to_pylist()[1:]]
+    parquet.write_table(table.set_column(table.column_names.index(column), column, pa.array(cells, pa.string())), path)
+    reads = {"config": lambda run: run.config, "summary": lambda run: run.summary(), "environment": Run.environment}
+    damaged, *sound = unpack(path)
+    if (column, text) != ("environment", '{"label": 3}'):  # an environment may have any keys
+        with pytest.raises(InputError, match=rf"{re.escape(str(damaged.path))}.*damaged") as raised:
+            reads[column](damaged)
+        assert "\n" not in str(raised.value)
+    assert [reads[column](run) for run in sound] == [reads[column](run) for run in runs[1:]]
+
+
+@pytest.mark.parametrize("name", ["config.json", "summary.json", "env.json", "generator.json", "rounds.jsonl"])
+def test_a_run_with_half_of_any_file_cut_off_is_left_out_of_results_by_name(runs, tmp_path, name, caplog):
+    shutil.copytree(runs[1].path.parent, tmp_path / "runs")
+    path = tmp_path / "runs" / runs[1].path.name / name
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+    assert {run.path.name for run in read_runs(tmp_path / "runs")} == {run.path.name for run in runs} - {
+        path.parent.name
+    }
+    assert [str(path) in message for message in caplog.messages] == [True]
+
+
+SIZES = st.integers(1, 2**22)
+
+
+@given(kind=st.sampled_from(["blanks", "one text in many rows", "no values", "many rounds"]), size=SIZES)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=40, deadline=None)
+def test_a_packed_file_that_would_take_more_memory_than_its_limit_is_refused(runs, tmp_path, kind, size):
+    path, limit = tmp_path / f"some{PACKED_RUNS}", 2**19
+    pack_runs(runs[:1], path)
+    one = parquet.read_table(path).drop(["rounds"])
+    rows = 1 if kind in ("blanks", "many rounds") else min(size, 1 + size // 2**9)
+    table = pa.concat_tables([one] * rows).combine_chunks()
+    texts = {"blanks": " " * size, "one text in many rows": "x" * 2**9}
+    if kind in texts:
+        repeated = pa.DictionaryArray.from_arrays(pa.array([0] * rows, pa.int32()), [texts[kind]])
+        table = table.set_column(table.column_names.index("summary"), "summary", repeated)
+    cell = pa.array([[{"round": 0.0}] * (size // 2**5)] if kind == "many rounds" else [None] * rows)
+    parquet.write_table(table.append_column("rounds", cell), path, compression="zstd", store_schema=False)
+    written_out = parquet.read_table(path).nbytes  # by pyarrow alone
+    refusal = None
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in {"FREE": limit, "PER_BYTE": 1, "MOST_OF_A_RUN": limit}.items():
+            patch.setattr(packed, name, value)
+        try:
+            assert all(run.has_rounds == (kind == "many rounds") for run in unpack(path))
+        except InputError as error:
+            refusal = str(error)
+    if written_out > 2 * max(limit, path.stat().st_size):
+        assert "bytes would become" in refusal
+    elif 4 * written_out < limit:
+        assert refusal is None
+
+
+def test_a_record_that_unpacks_to_megabytes_of_blanks_is_refused(runs, tmp_path):
+    path = tmp_path / f"some{PACKED_RUNS}"
+    pack_runs(runs[:1], path)
+    table = parquet.read_table(path)
+    blanks = pa.array(['{"accuracy": 1' + " " * packed.LONGEST_TEXT + "}"])
+    parquet.write_table(table.set_column(table.column_names.index("summary"), "summary", blanks), path)
+    with pytest.raises(InputError, match=r"summary: [\d,]+ characters"):
+        unpack(path)[0].summary()

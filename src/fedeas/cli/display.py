@@ -133,7 +133,8 @@ def states_table(runs: Sequence[Run]) -> Table:
         left = "" if now.state is RunState.FINISHED else left
         since = "" if now.state is RunState.RUNNING else f"{now.changed:%Y-%m-%d %H:%M}"
         done = f"{now.rounds:,} of {now.total:,}"
-        rows.append((run.path.name, now.state, done, left, config.policy, str(config.seed), run.seen, since))
+        state = f"{now.state}{run.unverified}"
+        rows.append((run.path.name, state, done, left, config.policy, str(config.seed), run.seen, since))
     columns = zip(heads, zip(*rows, strict=True), strict=True)
     return table("Runs", {head: cells for head, cells in columns if any(cells)}, whole=True)
 

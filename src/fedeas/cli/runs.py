@@ -157,6 +157,7 @@ def _print_records(runs: Sequence[Run]) -> None:
             "path": str(run.path),
             **{name: getattr(run.config, name) for name in names},
             **asdict(now),
+            "verified": not run.unverified,
             "changed": now.changed.isoformat(timespec="seconds"),
             "summary": run.summary() if run.finished else None,
         })  # fmt: skip
@@ -241,7 +242,7 @@ def _execute(
             when = f"after round {last:,} of {config.rounds.total:,}" if last else "before a new round was done"
             raise StoppedError(f"{config.label}: stopped {when}; the same command resumes it") from None
     if not quiet:
-        note = ": was finished before, only shown; remove this folder to train again"
+        note = f": was finished before{run.unverified}, only shown; remove this folder to train again"
         print(f"{run.path}{note if run.finished and not last else ''}", file=sys.stderr)
     return run
 

@@ -20,6 +20,8 @@ ByteArray = NDArray[np.uint8]
 # About this many cells at a time, so that temporaries stay in the processor's cache.
 BLOCK_CELLS = 2**15
 
+FREE_BYTES, BYTES_PER_BYTE = 2**28, 200  # arrays may take this much, or this many times the size of their file
+
 # Tables of this size or more are processed by several threads.
 THREADED_CELLS = 2**20
 
@@ -79,6 +81,15 @@ def digest_of_arrays(arrays: Iterable[NDArray[Any]]) -> str:
         digest.update(f"{plain.dtype.str} {plain.shape}".encode())
         digest.update(plain.data)
     return digest.hexdigest()
+
+
+def bytes_of_parquet(about: Any, *plain: str) -> int:
+    """The bytes of all pages of a Parquet file by its metadata, and 8 for each value, without some `plain` columns."""
+    groups = map(about.row_group, range(about.num_row_groups))
+    chunks = [group.column(number) for group in groups for number in range(group.num_columns)]
+    return sum(
+        each.total_uncompressed_size + 8 * each.num_values for each in chunks if each.path_in_schema not in plain
+    )
 
 
 def json_digest(content: object, *, sort_keys: bool = False) -> str:

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.lib.npyio import NpzFile
 from numpy.typing import NDArray
 
-from fedeas.core.arrays import json_digest
+from fedeas.core.arrays import BYTES_PER_BYTE, FREE_BYTES, json_digest
 from fedeas.core.errors import InputError, reason_of
 from fedeas.core.files import PathLike, flush, in_place, make_folder, writing, written_whole
 
@@ -29,7 +29,6 @@ DIGEST = "digest"  # the key in a record, or in the metadata of tensors
 KIND = "sha256:"  # what its value begins with
 FILE_DIGITS, LINE_DIGITS = 64, 16  # digits of the hash that are kept; fewer for lines, which are short and many
 LONGEST_ZIP_END = 22 + 65_535  # bytes of the record at the end of a ZIP file, with the longest comment
-FREE_BYTES, BYTES_PER_BYTE = 2**28, 200  # arrays may take this much, or this many times the size of their file
 
 READ_AGAIN = "restore it from a copy, or remove it"
 
@@ -112,13 +111,18 @@ def check_not_input(output: PathLike | None, source: PathLike | None) -> None:
 
 def checked_archive(path: PathLike) -> None:
     """Refuse an ``.npz`` file whose arrays would take far more memory than its size suggests."""
-    size = checked_file(path)
+    checked_file(path)
     try:
         with zipfile.ZipFile(path) as archive:
             unpacked = sum(part.file_size for part in archive.infolist())
     except (zipfile.BadZipFile, OSError, ValueError, EOFError, NotImplementedError):
         return  # the reader says what is wrong with it
-    if unpacked > max(FREE_BYTES, BYTES_PER_BYTE * size):
+    check_unpacked(path, unpacked)
+
+
+def check_unpacked(path: PathLike, unpacked: int, free: int = FREE_BYTES, per_byte: int = BYTES_PER_BYTE) -> None:
+    """Refuse a file that would take more than `free` bytes of memory, and far more than its size suggests."""
+    if unpacked > max(free, per_byte * (size := checked_file(path))):
         raise InputError(f"{path}: {size:,} bytes would become {unpacked:,}; check the file")
 
 

@@ -26,10 +26,10 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 import numpy as np
 from numpy.lib.format import open_memmap
 
-from fedeas.core.arrays import ByteArray, IntArray, cores, frozen, json_digest
+from fedeas.core.arrays import BYTES_PER_BYTE, FREE_BYTES, ByteArray, IntArray, cores, frozen, json_digest
 from fedeas.core.errors import InputError, extra_for, reason_of
 from fedeas.core.files import cache_folder, remove_leftovers, temporary
-from fedeas.core.records import BYTES_PER_BYTE, FREE_BYTES, checked_stat, read_record, write_record
+from fedeas.core.records import checked_stat, read_record, write_record
 from fedeas.data.dataset import Dataset, check_parts, count_repeated, notes_on_repeated
 
 if TYPE_CHECKING:

@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedeas.core.arrays import IntArray
+from fedeas.core.arrays import IntArray, bytes_of_parquet
 from fedeas.core.errors import InputError
-from fedeas.core.records import checked_file, files_below, is_there, unreadable
+from fedeas.core.records import check_unpacked, checked_file, files_below, is_there, unreadable
 from fedeas.data.cache import Encoded, load_decoded
 from fedeas.data.dataset import (
     PART_NAMES,
@@ -29,7 +29,7 @@ from fedeas.data.dataset import (
 
 IMAGE_COLUMNS = ("img", "image")
 LABEL_COLUMNS = ("label", "fine_label")
-BATCH_ROWS = 256
+BATCH_ROWS, BATCH_BYTES = 256, 2**30
 
 Features = dict[str, dict[str, Any]]
 """What the Hub's metadata say of each column."""
@@ -59,7 +59,9 @@ class ParquetColumn:
                 groups = [group for group, (first, end) in enumerate(pairwise(ends)) if first < stop and start < end]
                 if groups:
                     row = ends[groups[0]]
-                    for batch in file.iter_batches(BATCH_ROWS, row_groups=groups, columns=[self.column]):
+                    largest = max(file.metadata.row_group(group).total_byte_size for group in groups)  # of an image
+                    rows = max(1, min(BATCH_ROWS, BATCH_BYTES // max(1, largest)))
+                    for batch in file.iter_batches(rows, row_groups=groups, columns=[self.column]):
                         for data in batch.column(self.column).field("bytes").to_pylist():
                             if start <= row < stop:
                                 yield f"{path}: row {row - before + 1:,}", data or b""
@@ -74,6 +76,8 @@ def _reading(path: Path) -> Iterator[None]:
     checked_file(path)
     try:
         yield
+    except InputError:
+        raise
     except (pa.ArrowException, OSError, ValueError, KeyError, AttributeError) as error:
         raise unreadable(path, error, " as Parquet", "fetch it again") from None
 
@@ -157,7 +161,9 @@ def _schema(path: Path) -> tuple[Any, Features]:
     import pyarrow.parquet as pq
 
     with _reading(path):
-        schema = pq.read_schema(path)
+        about = pq.read_metadata(path)
+        check_unpacked(path, bytes_of_parquet(about))
+        schema = about.schema.to_arrow_schema()
         metadata = json.loads((schema.metadata or {}).get(b"huggingface", b"{}"))
         features = metadata.get("info", {}).get("features", {})
         return schema, {name: about for name, about in features.items() if isinstance(about, dict)}
@@ -194,12 +200,17 @@ class _Columns(NamedTuple):
 
 
 def _read_split(files: list[Path], columns: _Columns) -> tuple[ParquetColumn, IntArray]:
+    import pyarrow as pa
     import pyarrow.parquet as pq
 
     read = [np.zeros(0, np.int64)]
     for path in files:
         with _reading(path):
-            values = pq.read_table(path, columns=[columns.label]).column(0)
-        read.append(checked_labels(str(path), values.to_numpy(), columns.classes))
+            file = pq.ParquetFile(path)
+            if pa.types.is_integer(file.schema_arrow.field(columns.label).type):
+                values = file.read([columns.label]).column(0)
+            else:  # one is enough to refuse them; one long text may be there often
+                values = next(file.iter_batches(1, columns=[columns.label])).column(0)
+        read.append(checked_labels(str(path), values.to_numpy(zero_copy_only=False), columns.classes))
     labels = np.concatenate(read)
     return ParquetColumn(tuple(files), columns.image, len(labels)), labels

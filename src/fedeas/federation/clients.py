@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -60,6 +61,15 @@ OnStage = Callable[[Record, int], bool | None]
 """Called with the record of each round and the number of rounds; if it returns True, the stage stops there."""
 
 
+class StageFolder(Run):
+    """The folder of a `GeneratorStage`, whose files hold its name in place of a run's fingerprint."""
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """The name of the folder."""
+        return self.path.name
+
+
 class GeneratorStage:
     """The stage before round 0 in which a run's clients train its generator, once for all runs on the same clients.
 
@@ -113,7 +123,7 @@ class GeneratorStage:
 
         If another process trains the same generator, wait for it. `sizes` are the clients' N_k.
         """
-        file, run, seed = self.folder / GENERATOR, Run(self.folder, self.parts.config), self.settings.seed
+        file, run, seed = self.folder / GENERATOR, StageFolder(self.folder, self.parts.config), self.settings.seed
         with locked(self.folder / LOCK):
             if is_there(file):
                 return file
@@ -171,7 +181,7 @@ class GeneratorStage:
 
     def cost(self) -> dict[str, Any]:
         """Rounds, seconds and bytes of the training, for a run's summary; bytes are a client's mean."""
-        rounds, clients = Run(self.folder, self.parts.config).rounds(), self.parts.config.partition.clients
+        rounds, clients = StageFolder(self.folder, self.parts.config).rounds(), self.parts.config.partition.clients
         sent = bytes_of(rounds, clients)
         sent["down"] += (self.folder / GENERATOR).stat().st_size
         return {"rounds": len(rounds), "seconds": seconds_in(rounds), "bytes": sent}

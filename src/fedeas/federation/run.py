@@ -40,7 +40,7 @@ from fedeas.generators.pools import NotingGenerator
 from fedeas.models.build import parameter_names
 from fedeas.planning.counts import Allocation
 from fedeas.runs.accuracy_curves import summarise
-from fedeas.runs.store import Record, Run, RunStore, read_run, trained
+from fedeas.runs.store import Record, Run, RunStore, sound_runs, trained
 
 
 class Forecast(NamedTuple):
@@ -92,6 +92,7 @@ def execute(
             parts = Parts.of(config, device)
         run = store.at(parts.config)
         if run.finished:
+            run = store.open(parts.config)
             run.check()
             return run
         unknown, seen = unknown_content(parts.config), seen_by_generator(parts.config, parts.data.dataset)
@@ -252,11 +253,9 @@ def for_this_machine(config: RunConfig, store: RunStore) -> RunConfig:
     if not open_choice or chosen_device(config.engine.device, "engine.device").type != "cpu":
         return config
     small, large = (config.model_copy(update={"model": model.named(name)}) for name in ("small-cnn", "resnet18"))
-    for path in matching(store.root, f"{large.label}-*/config.json"):
-        with suppress(InputError):  # a damaged directory does not count
-            if read_run(path.parent).config.unpinned.fingerprint == large.unpinned.fingerprint:
-                return config
-    return small
+    folders = sorted(path.parent for path in matching(store.root, f"{large.label}-*/config.json"))
+    begun = {run.config.unpinned.fingerprint for run in sound_runs(folders)}
+    return config if large.unpinned.fingerprint in begun else small
 
 
 def forecast(parts: Parts, allocation: Allocation, rounds: int) -> Forecast:

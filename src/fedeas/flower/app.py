@@ -219,7 +219,9 @@ def simulate(config: RunConfig, store: RunStore, on_round: Progress | None = Non
     threads = {"threads": config.engine.threads or 1}  # for each client; one client runs on each processor
     shared = identified(config.model_copy(update={"engine": config.engine.model_copy(update=threads)}))
     if store.at(shared).finished:
-        return store.at(shared)
+        run = store.open(shared)
+        run.check()
+        return run
     here, failed, stopped = ServerApp(), list[FedEASError](), threading.Event()
 
     @here.main()

@@ -18,6 +18,7 @@ import numpy as np
 import pyarrow as pa
 from pyarrow import compute, csv, parquet
 
+from fedeas.core.arrays import BYTES_PER_BYTE, FREE_BYTES, bytes_of_parquet
 from fedeas.core.errors import InputError
 from fedeas.core.foreign_text import FORM, FORMULA_IN_CSV, from_csv
 from fedeas.planning.columns import NUMBER, Column, Layout, layout_of, wrong_counts
@@ -198,11 +199,23 @@ class ParquetFile(ArrowTable):
         texts = [field.name for field in self.schema if is_text(field.type)]
         self.file = parquet.ParquetFile(path, read_dictionary=texts)
         self.rows = self.file.metadata.num_rows
+        numbers = [field.name for field in self.schema if is_number(field.type)]  # `check_cells` counts them
+        unpacked = bytes_of_parquet(self.file.metadata, *numbers)
+        if unpacked > max(FREE_BYTES, BYTES_PER_BYTE * self.bytes):
+            raise InputError(f"its {self.bytes:,} bytes would become {unpacked:,}; check the file")
 
     def head(self, name: str) -> list[Any]:
-        """The first values of a column; missing ones are left out."""
+        """The first values of a column, long ones cut; missing ones are left out."""
+        kind = self.schema.field(name).type
+        if not (is_text(kind) or is_number(kind)):
+            return []
         first = next(self.file.iter_batches(HEAD_ROWS, columns=[name]), None)
-        return [] if first is None else list(first.column(0).drop_null().to_pylist())
+        if first is None:
+            return []
+        values = first.column(0)
+        if pa.types.is_dictionary(values.type):  # one long name may be there often
+            values = compute.utf8_slice_codeunits(values.dictionary, 0, MAX_NAME_LENGTH).take(values.indices)
+        return list(values.drop_null().to_pylist())
 
     def read(self, names: Sequence[str], counts: Sequence[str] = ()) -> pa.Table:
         """Columns of names and of counts; refuse a table that is far larger than its file."""

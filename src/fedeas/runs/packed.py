@@ -13,14 +13,24 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from pyarrow import parquet
+from pyarrow import compute, parquet
 
 from fedeas.config.run import RunConfig, recorded_config
 from fedeas.config.sections import ContentConfig
-from fedeas.core.errors import InputError, log
+from fedeas.core.arrays import bytes_of_parquet
+from fedeas.core.errors import InputError, log, reason_of
 from fedeas.core.files import PathLike, written_whole
-from fedeas.core.records import READ_AGAIN, Record, damaged, matching, read_bytes, read_record
-from fedeas.runs.store import PACKED_RUNS, Run, UsedGenerator, complete, sound_runs
+from fedeas.core.records import (
+    READ_AGAIN,
+    Record,
+    check_unpacked,
+    damaged,
+    matching,
+    parsed,
+    read_bytes,
+    read_record,
+)
+from fedeas.runs.store import PACKED_RUNS, RUN, Run, UsedGenerator, check_measures, complete, sound_runs
 
 LEVEL = 22
 """The most thorough compression of zstd."""
@@ -34,6 +44,11 @@ COLUMNS = pa.schema({
     "used_generator": pa.struct(dict.fromkeys(UsedGenerator._fields, TEXT)),
 })  # fmt: skip
 """All columns but the rounds."""
+
+LONGEST_TEXT = 2**20  # characters of one config, summary or environment
+FREE, PER_BYTE = 2**27, 30
+"""Bytes that the runs of a file may take in memory, or else bytes for each byte of the file."""
+MOST_OF_A_RUN = 2**25  # bytes of its rounds; as Python objects they take many times more
 
 Column = Callable[[], pa.ChunkedArray]
 """Reads the column of rounds; null where none were packed."""
@@ -58,7 +73,11 @@ class PackedRun(Run):
     @cached_property
     def config(self) -> RunConfig:
         """The config, perhaps of an earlier version."""
-        return recorded_config(json.loads(self.row["config"]))
+        content = self._record("config")
+        try:
+            return recorded_config(content or {})
+        except ValueError as error:
+            raise damaged(self.path, f"config: {reason_of(error)}", READ_AGAIN) from None
 
     @property
     def content(self) -> ContentConfig:
@@ -68,6 +87,7 @@ class PackedRun(Run):
     is_outdated = False  # its row says what it used, which need not be here
     finished = True
     is_kept = True
+    unverified = ""  # the columns of a row belong together
 
     @property
     def has_rounds(self) -> bool:
@@ -76,21 +96,35 @@ class PackedRun(Run):
 
     def _record(self, name: str) -> Record | None:
         content = self.row[{"env": "environment", "generator": "used_generator"}.get(name, name)]
-        found: Record | None = json.loads(content) if isinstance(content, str) else content
+        if not isinstance(content, str):
+            return content if name == "generator" else parsed(self.path, b"", READ_AGAIN, f"{name}: ")
+        if len(content) > LONGEST_TEXT:
+            raise damaged(self.path, f"{name}: {len(content):,} characters", READ_AGAIN)
+        return parsed(self.path, content.encode(), READ_AGAIN, f"{name}: ")
+
+    def summary(self) -> Record:
+        """The measures; refused if they cannot be right."""
+        found = super().summary()
+        if found.get("fingerprint", self.fingerprint) != self.fingerprint:
+            raise damaged(self.path, "its summary is that of another run", READ_AGAIN)
+        check_measures(self.path, found)
         return found
 
     def rounds(self) -> list[Record]:
         """The records of its rounds."""
         if not self.has_rounds:
             raise InputError(f"{self.path}: its rounds were not packed; make the run again to have them")
-        found = _known(self.rounds_column()[self.number].as_py())
+        cell = self.rounds_column()[self.number]
+        check_unpacked(self.path.parent, _unpacked(cell.values), MOST_OF_A_RUN, 0)
+        found = _known(cell.as_py())
         return complete(self.path.parent, found, self.summary().get("rounds", 0))
 
 
 def read_runs(*places: PathLike) -> Iterator[Run]:
     """The finished runs in Parquet files, and in folders and their subfolders: run directories, and Parquet files.
 
-    In a folder, a run that is damaged is left out with a warning. A place that is given twice is read once.
+    In a folder, a run that is damaged is left out with a warning. A place that is given twice is read once. A row of a
+    Parquet file is checked when it is used.
     """
     for place in {Path(place).resolve(): Path(place) for place in places}.values():
         if place.suffix == PACKED_RUNS:
@@ -102,7 +136,7 @@ def read_runs(*places: PathLike) -> Iterator[Run]:
             except InputError as error:
                 log.warning("left out: %s", error)
         found = sorted([*matching(place, "*/summary.json"), *matching(place, "[!.]*/*/summary.json")])
-        yield from sound_runs([path.parent for path in found], Run.check_summary)
+        yield from sound_runs([path.parent for path in found])
 
 
 def pack_runs(runs: Iterable[Run], path: Path, with_rounds: bool = True) -> None:
@@ -124,10 +158,18 @@ def unpack(path: Path) -> list[Run]:
 
     def read(columns: list[str]) -> pa.Table:
         try:
-            found = parquet.ParquetFile(content, page_checksum_verification=True).read(columns)
+            about = parquet.read_metadata(content)
+            check_unpacked(path, bytes_of_parquet(about), FREE, PER_BYTE)
+            leaves = [about.schema.column(number) for number in range(about.num_columns)]
+            texts = [leaf.path for leaf in leaves if leaf.physical_type == "BYTE_ARRAY"]  # one text may be there often
+            found = parquet.ParquetFile(content, page_checksum_verification=True, read_dictionary=texts).read(columns)
+            size = sum(_unpacked(chunk) for column in found.columns for chunk in column.chunks)
+            check_unpacked(path, size, FREE, PER_BYTE)
             if missing := set(COLUMNS.names).intersection(columns) - {*found.column_names}:
                 raise ValueError(f"{', '.join(sorted(missing))} is missing")
             return found
+        except InputError:
+            raise
         except (OSError, ValueError, pa.ArrowException) as error:
             raise damaged(path, error, READ_AGAIN) from None
 
@@ -148,6 +190,7 @@ def _row(run: Run) -> Record:
     config, summary, used = run.config, run.summary(), run.generator()
     written = read_record(run.path / "config.json")  # as it is: an earlier version may have other keys
     written["data"]["root"] = None
+    written.pop(RUN, None)
     return {
         "fingerprint": config.fingerprint, "method": run.method, "label": config.label, "seed": config.seed,
         "dataset": config.data.dataset, "protocol": config.data.protocol, "clients": config.partition.clients,
@@ -156,6 +199,15 @@ def _row(run: Run) -> Record:
         "config": json.dumps(written), "summary": json.dumps(summary), "environment": json.dumps(run.environment()),
         "content": config.content.model_dump(), "used_generator": None if used is None else used._asdict(),
     }  # fmt: skip
+
+
+def _unpacked(array: pa.Array) -> int:
+    """The bytes of all values of an array, a repeated text counted each time."""
+    if pa.types.is_dictionary(array.type):
+        return int(compute.sum(compute.binary_length(array.dictionary).take(array.indices)).as_py() or 0)
+    if pa.types.is_struct(array.type):
+        return sum(map(_unpacked, array.flatten()))
+    return _unpacked(array.flatten()) if pa.types.is_list(array.type) else int(array.nbytes)
 
 
 def _known(value: Any) -> Any:

@@ -3,13 +3,14 @@
 ``runs/<label>-<fingerprint8>/`` holds ``config.json``, ``env.json``, ``generator.json``, ``allocation.npz``,
 ``rounds.jsonl`` (a line for each round, appended as it ends), ``images.jsonl`` (how many images were in the bank when
 clients first asked), ``checkpoint.safetensors`` and ``summary.json``, which is written last: its presence means *done*.
+Each holds the run's fingerprint, most of them as ``run``, so that a file of another run is noticed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from functools import cached_property
@@ -44,6 +45,7 @@ from fedeas.generators.kinds import content_digest
 from fedeas.planning.counts import Allocation, LabelCounts, import_pandas
 
 ROUNDS = "rounds.jsonl"
+RUN = "run"  # the key of the run's fingerprint in each of its files
 PACKED_RUNS = ".parquet"
 """Ends the name of a file with many finished runs; see `fedeas.runs.packed`."""
 LOCK = ".lock"
@@ -121,6 +123,13 @@ class Run:
 
     path: Path
     config: RunConfig
+    unnamed: set[str] = field(default_factory=set, init=False, repr=False, compare=False)
+    """Files that were read and do not name their run, as those of earlier versions."""
+
+    @property
+    def unverified(self) -> str:
+        """A note if a file that was read does not name its run, and may be another run's; else empty."""
+        return ", unverified" if self.unnamed else ""
 
     @property
     def finished(self) -> bool:
@@ -179,7 +188,25 @@ class Run:
 
     def _record(self, name: str) -> Record | None:
         path = self.path / f"{name}.json"
-        return read_record(path, REMEDY) if is_there(path) else None
+        return self._own(path.name, read_record(path, REMEDY)) if is_there(path) else None
+
+    def _own(self, name: str, record: Record) -> Record:
+        """A record of one of the run's files without the name of its run; refuse the record of another run."""
+        before = record.get("fingerprint") if name == "summary.json" else None  # how version 0.1 named the run
+        self._check_owner(name, record.pop(RUN, before))
+        return record
+
+    def _check_owner(self, name: str, owner: str | None) -> None:
+        if owner is None:
+            self.unnamed.add(name)
+        elif owner != self.fingerprint:
+            raise InputError(f"{self.path / name}: belongs to another run than config.json beside it; {REMEDY}")
+
+    def check_can_resume(self) -> None:
+        """Refuse a run that version 0.1 made, or with a file that does not name its run."""
+        if self.config.is_old or self.unnamed:
+            began = "version 0.1" if self.config.is_old else "an earlier version"
+            raise InputError(f"{self.path}: {began} began this run, and this version cannot resume it; move it away")
 
     @property
     def has_rounds(self) -> bool:
@@ -189,7 +216,7 @@ class Run:
     def rounds(self) -> list[Record]:
         """The records in ``rounds.jsonl``; a cut-off line is ignored."""
         done = self.summary().get("rounds", 0) if self.finished else 0
-        return complete(self.path / ROUNDS, self._rounds.read(), done)
+        return complete(self.path / ROUNDS, [self._own(ROUNDS, each) for each in self._rounds.read()], done)
 
     @property
     def _rounds(self) -> Journal:
@@ -213,49 +240,46 @@ class Run:
 
     def noted_images(self) -> list[Record]:
         """The notes of `note_images` since the first start of the run."""
-        return self._images.read()
+        return [self._own("images.jsonl", each) for each in self._images.read()]
 
     def note_images(self, note: Record) -> None:
         """Record how many images of some clients were in the bank, before the others are made."""
         with self._writing():
-            self._images.add(note)
+            self._images.add({**note, RUN: self.fingerprint})
 
     @property
     def _images(self) -> Journal:
         return Journal(self.path / "images.jsonl", REMEDY)
 
     def check(self) -> None:
-        """Read everything but the tensors of the checkpoint; an `InputError` names the first file that is damaged."""
+        """Read all but the checkpoint's tensors; an `InputError` names the first damaged file, or another run's."""
         self.environment(), self.generator(), self.rounds(), self.noted_images()
         if self.has_allocation:
             self.allocation()
         if self.finished:
             self.check_summary()
-        elif is_there(self.checkpoint):
+        if is_there(self.checkpoint):
             try:
-                description(self.checkpoint)  # its length is compared with its header; its tensors are not read
+                about = description(self.checkpoint)  # its length is compared with its header; its tensors are not read
             except InputError as error:
-                raise InputError(f"{error}; remove this file to start the run again") from None
+                raise InputError(
+                    f"{error}; remove this file{' to start the run again' * (not self.finished)}"
+                ) from None
+            self._check_owner(self.checkpoint.name, about.get("fingerprint"))
 
     def check_summary(self) -> None:
         """Refuse a summary without the measures that tables and charts use, or with one that cannot be right."""
-        content = self.summary()
-        try:
-            Summary.model_validate(content)
-        except ValidationError as error:
-            first = error.errors()[0]
-            name, wanted = str(first["loc"][0]), first["msg"].removeprefix("Value error, ")
-            problem = f"{name} is {content.get(name, 'missing')!r}: {wanted}"
-            raise damaged(self.path / "summary.json", problem, REMEDY) from None
+        check_measures(self.path / "summary.json", self.summary())
 
     def append_round(self, record: Record) -> None:
         """Add the line of a round."""
         with self._writing():
-            self._rounds.add(record)
+            self._rounds.add({**record, RUN: self.fingerprint})
 
     def keep_rounds(self, count: int) -> None:
         """Drop the records after the checkpoint, complete or not: these rounds will be done again."""
-        complete(self.path / ROUNDS, self._rounds.read(count), count)
+        complete(self.path / ROUNDS, [self._own(ROUNDS, each) for each in self._rounds.read(count)], count)
+        self.check_can_resume()
         with self._writing():
             self._rounds.keep(count)
 
@@ -263,6 +287,7 @@ class Run:
         """Save the counts and the plan."""
         names = {"clients": counts.clients, "classes": counts.classes}
         given = {key: np.array(value) for key, value in names.items() if value is not None}
+        given[RUN] = np.array(self.fingerprint)
         with self._writing():
             write_arrays(self.path / "allocation.npz", counts=counts.n, allocation=allocation.n, **given)
 
@@ -281,7 +306,9 @@ class Run:
         path = self.path / "allocation.npz"
         if not self.has_allocation:
             raise InputError(f"{path}: no such file; {REMEDY}")
-        counts, allocation, *names = read_arrays(path, ("counts", "allocation"), REMEDY, ("clients", "classes"))
+        own = "clients", "classes", RUN
+        counts, allocation, *names, owner = read_arrays(path, ("counts", "allocation"), REMEDY, own)
+        self._check_owner(path.name, None if owner is None else str(owner))
         try:
             table = LabelCounts(counts, *names)
             return table, Allocation(allocation, self.config.policy).named_as(table)
@@ -303,7 +330,7 @@ class Run:
     def write_json(self, name: str, content: Record) -> None:
         """Write ``config.json``, ``env.json`` or ``summary.json``, whole or not at all."""
         with self._writing():
-            write_record(self.path / name, content)
+            write_record(self.path / name, {**content, RUN: self.fingerprint})
 
     @contextmanager
     def locked(self) -> Iterator[None]:
@@ -317,6 +344,16 @@ class Run:
             yield
         except FedEASError as error:
             raise RunError(f"{error}; rounds recorded so far are kept") from None
+
+
+def check_measures(path: Path, content: Record) -> None:
+    """Refuse the content of a summary if a measure is missing or cannot be right."""
+    try:
+        Summary.model_validate(content)
+    except ValidationError as error:
+        first = error.errors()[0]
+        name, wanted = str(first["loc"][0]), first["msg"].removeprefix("Value error, ")
+        raise damaged(path, f"{name} is {content.get(name, 'missing')!r}: {wanted}", REMEDY) from None
 
 
 def complete(path: Path, records: list[Record], expected: int) -> list[Record]:
@@ -346,9 +383,11 @@ class RunStore:
         if not is_there(run.path / "config.json"):
             run.write_json("config.json", config.model_dump(mode="json"))
         elif (there := read_run(run.path)).config.fingerprint != config.fingerprint:
-            raise InputError(f"{run.path}: holds another run; move it away")
-        elif there.config.is_old and not there.finished:
-            raise InputError(f"{run.path}: version 0.1 began this run, and this version cannot resume it; move it away")
+            raise InputError(f"{run.path / 'config.json'}: this folder holds another run; move it away")
+        elif not there.finished:
+            if not there.config.is_old:
+                there.check()
+            there.check_can_resume()
         return run
 
     def folders(self) -> list[Path]:
@@ -371,7 +410,11 @@ def read_run(path: PathLike) -> Run:
     """The run in this directory."""
     file = Path(path) / "config.json"
     try:
-        return Run(Path(path), recorded_config(parsed(file, file.read_bytes(), REMEDY)))
+        content = parsed(file, file.read_bytes(), REMEDY)
+        owner = content.pop(RUN, None)
+        run = Run(Path(path), recorded_config(content))
+        vars(run).update({} if owner is None else {"fingerprint": owner})  # as it was when the run began
+        return run
     except (FileNotFoundError, NotADirectoryError):
         holds = f"; it holds some: {path}/*" if any(Path(path).glob("*/config.json")) else ""
         raise InputError(f"{path}: not a run directory, config.json is missing{holds}") from None

@@ -43,7 +43,8 @@ class RunSnapshot:
     def progress(self) -> str:
         """The progress of the run as text."""
         done, wanted = len(self.rounds), self.run.config.rounds.total
-        return f"finished, {done:,} rounds" if self.finished else f"unfinished, {done:,} of {wanted:,} rounds"
+        words = f"finished, {done:,} rounds" if self.finished else f"unfinished, {done:,} of {wanted:,} rounds"
+        return f"{words}{self.run.unverified}"
 
     @cached_property
     def curve(self) -> AccuracyCurve:

@@ -52,7 +52,7 @@ from fedeas.views.methods import RunSnapshot
 from fedeas.views.web import FOLDER_VARIABLE, choices, html_plot, plan_charts, runs
 from fedeas.views.web.choices import NO_LIMIT, SIZE_WORDS, Choice, Size, table_file
 from fedeas.views.web.runs import ListedRun
-from fedeas.views.web.serving import PAGE, hosts_of
+from fedeas.views.web.serving import APP, PAGE, hosts_of
 from reproduction.published import example_counts, published
 
 COUNTS = LabelCounts([[900, 80, 20], [10, 300, 690], [400, 0, 380]])
@@ -544,7 +544,7 @@ def test_the_command_binds_to_loopback_and_sends_no_statistics(monkeypatch):
     with pytest.raises(SystemExit) as stopped:
         main(["planner", "--port", "9000"])
     assert stopped.value.code == 0
-    assert [call[:2] for call in calls] == [["run", str(PAGE)]]
+    assert [call[:2] for call in calls] == [["run", str(APP)]]
     hosts = [f"--server.allowedHosts={name}" for name in hosts_of("127.0.0.1")]
     assert [option for option in calls[0] if "allowedHosts" in option] == hosts
     assert {"--server.address=127.0.0.1", "--server.port=9000", "--browser.gatherUsageStats=false"} <= set(calls[0])

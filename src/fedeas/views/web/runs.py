@@ -104,11 +104,12 @@ def _read(path: Path, changed: int, stamps: Stamps) -> ListedRun:
         config, curve, done = run.config, content.curve, len(content.rounds)
         found = found._replace(
             policy=config.policy, algorithm=config.algorithm, seed=config.seed, seen=run.seen, content=content,
-            latest=curve.accuracy[-1] if curve.rounds else None, state=f"{done:,} of {config.rounds.total:,} rounds",
+            latest=curve.accuracy[-1] if curve.rounds else None,
+            state=f"{done:,} of {config.rounds.total:,} rounds{run.unverified}",
         )  # fmt: skip
         if content.summary is not None:
             accuracy, window = float(content.summary["accuracy"]), str(RoundRange(*content.summary["window"]))
-            found = found._replace(state="finished", accuracy=accuracy, window=window)
+            found = found._replace(state=f"finished{run.unverified}", accuracy=accuracy, window=window)
         return found
     except Exception as error:  # a damaged file may raise anything; the others are shown all the same
         reason = " ".join(str(error).removeprefix(f"{path}: ").split()) or type(error).__name__
