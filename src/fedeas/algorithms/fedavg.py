@@ -1,7 +1,5 @@
 """FedAvg, which all other algorithms extend: a client half and a server half of a few short functions."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
 from inspect import isfunction

@@ -1,7 +1,5 @@
 """FedGen: a generator of features, trained with the clients' heads, gives every client features of every class."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """FedMix: Mixup with averages of other clients' images, to first order in the mixing ratio."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 import torch

@@ -1,7 +1,5 @@
 """FedProx: a proximal term keeps local training near the global model."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor, nn
 

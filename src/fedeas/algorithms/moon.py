@@ -1,7 +1,5 @@
 """MOON: pulls features towards those of the global model and away from those of the client's previous model."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call

@@ -1,7 +1,5 @@
 """SCAFFOLD: control variates correct the drift of local training."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 

@@ -3,8 +3,6 @@
 The images are those of a federated run: the same policy, generator and client number give the same images.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, SupportsIndex

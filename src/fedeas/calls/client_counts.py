@@ -3,8 +3,6 @@
 A plan for such clients becomes the config of a run on them.
 """
 
-from __future__ import annotations
-
 import json
 import shlex
 from collections.abc import Mapping

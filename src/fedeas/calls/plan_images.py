@@ -4,8 +4,6 @@
 says which plan and generator the folder belongs to. Images wait in ``DIR/.images`` until their client is complete.
 """
 
-from __future__ import annotations
-
 import csv
 import hashlib
 import io

@@ -1,7 +1,5 @@
 """Plan from Python in one call, as ``fedeas plan`` does."""
 
-from __future__ import annotations
-
 import os
 
 from fedeas.core.errors import InputError

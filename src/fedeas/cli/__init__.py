@@ -1,7 +1,5 @@
 """The command line: plan, make images, train, compare, distribute."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable, Sequence
 from functools import cache

@@ -1,7 +1,5 @@
 """``fedeas demo``: compare five policies on scikit-learn's digits, with the same training, over several seeds."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed

@@ -3,8 +3,6 @@
 They fit it without cutting a name or a number, and are complete in a pipe or a file.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any

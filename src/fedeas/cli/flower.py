@@ -1,7 +1,5 @@
 """``fedeas flower``: train federations on Flower's SuperLink and nodes."""
 
-from __future__ import annotations
-
 import tomllib
 from contextlib import suppress
 from importlib import import_module

@@ -1,7 +1,5 @@
 """``fedeas generate``: make the images of a plan."""
 
-from __future__ import annotations
-
 import time
 from pathlib import Path
 from typing import Annotated

@@ -1,7 +1,5 @@
 """``fedeas plan`` and ``fedeas partition``: plan budgets from label counts, and split datasets over clients."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict

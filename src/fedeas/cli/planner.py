@@ -1,7 +1,5 @@
 """``fedeas planner``: plan a budget on a page in the browser."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 import typer

@@ -1,7 +1,5 @@
 """``fedeas weights``: list the weights that can be given by name, and fetch others."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 

@@ -4,8 +4,6 @@ Configs can be checked early, as no generator is loaded. The kinds of `fedeas.ge
 make the generators.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
 from functools import lru_cache

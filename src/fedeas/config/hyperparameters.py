@@ -4,8 +4,6 @@ No torch is needed, so that configs can be checked early. The algorithms of `fed
 classes and add the computation.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import cache
 from typing import Annotated, Literal

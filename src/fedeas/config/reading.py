@@ -1,7 +1,5 @@
 """Read a config: from a TOML file or by its name, with ``key=value`` overrides; say in words what is wrong with it."""
 
-from __future__ import annotations
-
 import difflib
 import tomllib
 from collections.abc import Iterable, Mapping

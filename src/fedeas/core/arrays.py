@@ -1,7 +1,5 @@
 """Array types, read-only arrays, work in blocks of rows, digests of content, and independent random streams."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

@@ -1,7 +1,5 @@
 """A time limit that is checked between rounds, the time that rounds take, and times in words."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Sequence
 from statistics import mean

@@ -1,7 +1,5 @@
 """The device that a run computes on, its precision, its threads, and the seconds that work takes on it."""
 
-from __future__ import annotations
-
 import time
 import warnings
 from collections import defaultdict

@@ -1,7 +1,5 @@
 """The log, and the errors that FedEAS raises on purpose: one line each, with the place and the remedy."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """Write files whole: a kill, a full disk or a power failure never leaves a partial file."""
 
-from __future__ import annotations
-
 import errno
 import hashlib
 import os

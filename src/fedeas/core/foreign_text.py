@@ -4,8 +4,6 @@ Names of clients and classes, paths and messages can hold anything: terminal esc
 spreadsheet formulas. Each function for showing it is for one kind of place.
 """
 
-from __future__ import annotations
-
 import html
 import re
 import unicodedata

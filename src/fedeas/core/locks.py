@@ -1,7 +1,5 @@
 """Locks between processes: one process holds a lock at a time, and its end releases it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Files that are read: the errors of reading them, and records as JSON, lines and arrays with their digests."""
 
-from __future__ import annotations
-
 import errno
 import json
 import os

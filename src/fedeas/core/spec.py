@@ -15,8 +15,6 @@ registers. What stands for the code in fingerprints is the text in its `fingerpr
 source files that it is named and defined in.
 """
 
-from __future__ import annotations
-
 import ast
 import hashlib
 import importlib

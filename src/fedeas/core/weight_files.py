@@ -3,8 +3,6 @@
 The format is safetensors, never pickle.
 """
 
-from __future__ import annotations
-
 import hashlib
 import importlib
 import json

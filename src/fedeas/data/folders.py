@@ -7,8 +7,6 @@ These trees are read; ``train`` and ``test`` may hold either of the first two::
 Without a test part a share of each class (of each client) is set aside for testing.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

@@ -1,7 +1,5 @@
 """Datasets by name: the forms of names, and the class sizes of known datasets; nothing is opened."""
 
-from __future__ import annotations
-
 import re
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """Datasets in an ``.npz`` file of plain arrays: with a test part, without one, or one part alone."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any

@@ -9,8 +9,6 @@ server without training data gets the normalisation of pixels from its ``.npz`` 
 pixels to -1 to 1.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache

@@ -1,7 +1,5 @@
 """What trains and tests a run on a GPU: the engine, the test of the server's model, the loop over rounds."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import cached_property, partial
 

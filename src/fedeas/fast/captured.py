@@ -7,8 +7,6 @@ A client's data, its batch plan and the tensors of its objective are copied into
 through the plan. Between the first and the last step of a client nothing is copied to or from the host.
 """
 
-from __future__ import annotations
-
 import contextlib
 import math
 from collections.abc import Callable, Mapping

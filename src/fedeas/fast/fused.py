@@ -4,8 +4,6 @@ The width of a step is the number of clients that still train. Clients with more
 clients are at the end. All batches have one size: rows that only fill up a batch have no effect.
 """
 
-from __future__ import annotations
-
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence

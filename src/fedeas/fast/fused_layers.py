@@ -7,8 +7,6 @@ both halves as they are; norms and the max-pool know that the second half are de
 of twice the size, while a second backward pass takes every norm apart into many small kernels.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial

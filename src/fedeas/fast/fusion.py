@@ -4,8 +4,6 @@ Every client has a thread, which runs its part of the algorithm. The threads wai
 the last one trains all clients, then each continues with its own result. Algorithms need no change for this.
 """
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Callable, Sequence

@@ -4,8 +4,6 @@ All lanes compute alike and replies come in the order of client ids, so that a r
 trains which client.
 """
 
-from __future__ import annotations
-
 import copy
 import time
 from collections import deque

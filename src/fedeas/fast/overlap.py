@@ -1,7 +1,5 @@
 """The loop of `federation.rounds` where a GPU has its next work before it ends the last."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

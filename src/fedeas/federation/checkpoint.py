@@ -1,7 +1,5 @@
 """The state of a run in one file, from which it can resume."""
 
-from __future__ import annotations
-
 import json
 import time
 from pathlib import Path

@@ -3,8 +3,6 @@
 A client sends its sums alone, and the server only adds them: a secure aggregation can do that.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

@@ -5,8 +5,6 @@ Clients keep nothing: they receive weights and moments, do a few updates, and se
 moments.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache

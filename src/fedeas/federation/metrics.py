@@ -1,7 +1,5 @@
 """What is measured in a round: accuracy and loss of the model, and the dissimilarity of updates."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ One-client FedAvg is plain SGD, so resume, evaluation and recorded steps on a GP
 round: the learning rate falls from round to round, and momentum starts from zero.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The round loop: choose clients, broadcast, collect, aggregate, evaluate, record."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass

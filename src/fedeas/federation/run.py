@@ -1,7 +1,5 @@
 """From a config to a finished run directory: puts together data, plan, generator, model and engine."""
 
-from __future__ import annotations
-
 import copy
 import os
 import platform

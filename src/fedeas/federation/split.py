@@ -1,7 +1,5 @@
 """Split a config's dataset: the samples of each client, and the server's test set."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import lru_cache

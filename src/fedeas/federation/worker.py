@@ -1,7 +1,5 @@
 """The work of one client, the same for every engine, and the plain engine: one client after the other."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager

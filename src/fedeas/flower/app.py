@@ -3,8 +3,6 @@
 The server knows what its clients reveal, and no more.
 """
 
-from __future__ import annotations
-
 import json
 import logging
 import os

@@ -4,8 +4,6 @@ This module does not depend on how messages are sent. Every message may be handl
 process.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import time

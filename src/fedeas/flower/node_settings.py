@@ -1,7 +1,5 @@
 """The settings of a node, which only its owner decides: where its data are, and what may leave it."""
 
-from __future__ import annotations
-
 import math
 import os
 from collections.abc import Mapping

@@ -3,8 +3,6 @@
 Flower streams what the server prints, and keeps the text of the exception with which it ends.
 """
 
-from __future__ import annotations
-
 import json
 import logging
 import os

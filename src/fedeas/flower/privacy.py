@@ -6,8 +6,6 @@ of any two datasets differ by at most 2 C, so that one answer is a Gaussian mech
 accountant of opacus composes all answers of this node, over all its runs, to an epsilon.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import warnings

@@ -1,7 +1,5 @@
 """Allocations when clients do not share label counts: the numbers that a client reveals, and its own row."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

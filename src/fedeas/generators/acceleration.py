@@ -1,7 +1,5 @@
 """The one place where generators use `fedeas.gpu`; without that package they compute the same in plain torch."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from types import ModuleType
 

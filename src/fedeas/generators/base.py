@@ -4,8 +4,6 @@ Every policy, setting and run asks for images by address, so that all of them us
 needs only its own number to find its images.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import operator

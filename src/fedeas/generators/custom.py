@@ -1,7 +1,5 @@
 """Generators of one's own: ``python:package.module:name`` names a function, a generator object or what makes one."""
 
-from __future__ import annotations
-
 import inspect
 import sys
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Batches as large as memory allows, in which one that does not fit is halved and tried again; number formats."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 

@@ -1,7 +1,5 @@
 """Images that all clients share, in one pool or held out, and notes of which images of a run were in its bank."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from functools import lru_cache
 from typing import Any

@@ -1,7 +1,5 @@
 """Classifiers by name: each has `features(x)`, a linear `head`, and weights that depend only on a seed or a file."""
 
-from __future__ import annotations
-
 import importlib
 import io
 from collections.abc import Callable

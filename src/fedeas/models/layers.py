@@ -1,7 +1,5 @@
 """The layers of our models whose classes may be replaced by faster ones that compute the same."""
 
-from __future__ import annotations
-
 import math
 from typing import Literal
 

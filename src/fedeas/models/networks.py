@@ -4,8 +4,6 @@ He, Zhang, Ren, Sun: *Deep Residual Learning for Image Recognition*, CVPR 2016, 
 torchvision's names (``layer2.0.downsample.0.weight``, ``fc.bias``), so that its weights load directly.
 """
 
-from __future__ import annotations
-
 from typing import Literal, get_args
 
 from torch import Tensor, nn

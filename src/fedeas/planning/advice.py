@@ -1,7 +1,5 @@
 """Which policies to compare with FedEAS, as the paper's study recommends; a test compares this with its results."""
 
-from __future__ import annotations
-
 from fedeas.planning.counts import LabelCounts
 from fedeas.planning.policies.pool import Pool, images_each
 

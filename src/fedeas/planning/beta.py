@@ -4,8 +4,6 @@ b_k = floor(s_k beta) rises by one at beta = m / s_k for m = 1, 2, ..., so total
 beta whose steps are known exactly. `beta_path` lists them.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, replace
 from typing import NamedTuple

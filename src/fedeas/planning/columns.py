@@ -4,8 +4,6 @@ A table is *wide* (a row for each client, a column for each class), *tidy* (a ro
 count) or has a row for each *sample*. What could be read in two ways is refused.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Turn a user's request into a policy and a plan: limits become budgets, and large files are planned in parts."""
 
-from __future__ import annotations
-
 import math
 from collections import deque
 from collections.abc import Iterable

@@ -3,8 +3,6 @@
 How a table is read follows from its columns (`fedeas.planning.columns`). pyarrow is imported only when a file needs it.
 """
 
-from __future__ import annotations
-
 import csv
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager

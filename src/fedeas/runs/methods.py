@@ -1,7 +1,5 @@
 """Methods: runs that differ only in their seed. What they are called, how they differ, and which can be compared."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence

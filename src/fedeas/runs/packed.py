@@ -4,8 +4,6 @@ Config, summary and environment are JSON texts; the rounds, if they are packed, 
 repeat what tables look runs up by, so that a config is read only when it is shown.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterable, Iterator
 from functools import cache, cached_property

@@ -6,8 +6,6 @@ clients first asked), ``checkpoint.safetensors`` and ``summary.json``, which is 
 Each holds the run's fingerprint, most of them as ``run``, so that a file of another run is noticed.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """The laws of algorithms, on three clients with the images of digits and a small model."""
 
-from __future__ import annotations
-
 import copy
 import pickle
 from collections.abc import Mapping

@@ -5,8 +5,6 @@ legends are part of the page, where a narrow screen does not shrink them: a clic
 number in ``legendgroup``.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from textwrap import wrap
 from typing import Any

@@ -1,7 +1,5 @@
 """Figures of partitions and plans, and the colours, looks and drawing functions that all figures share."""
 
-from __future__ import annotations
-
 import textwrap
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What every engine does."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The noise of an address, on the device: the same numbers as `address_noise`, without a copy from the host."""
 
-from __future__ import annotations
-
 import numpy as np
 import torch
 from torch import Tensor

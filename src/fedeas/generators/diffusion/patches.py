@@ -1,7 +1,5 @@
 """diffusers' UNet on a grid of patches instead of pixels: quick on a CPU, where large grids are slow."""
 
-from __future__ import annotations
-
 from typing import Any, Self
 
 from diffusers import UNet2DModel

@@ -1,7 +1,5 @@
 """From trained weights to images: diffusers' solvers, a fixed batch shape, and noise from the image's address."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from functools import cached_property

@@ -1,7 +1,5 @@
 """A class-conditional diffusion model in training: one captured update, averaged weights, and a state to resume."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Train a diffusion model to its last update or to a time limit; always leaves usable weights."""
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Callable

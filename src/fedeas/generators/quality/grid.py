@@ -1,7 +1,5 @@
 """Samples on one sheet, a row for each class: uncurated, enlarged without smoothing."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from io import BytesIO
 

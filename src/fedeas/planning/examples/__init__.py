@@ -1,7 +1,5 @@
 """The paper's eight partitions as label counts: examples to plan with."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from importlib import resources
 

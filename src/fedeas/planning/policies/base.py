@@ -1,7 +1,5 @@
 """The base of all policies, and what budgeted policies share: reading a budget and spreading it evenly."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum

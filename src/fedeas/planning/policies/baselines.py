@@ -1,7 +1,5 @@
 """The policies that FedEAS is compared with."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -4,8 +4,6 @@
 of the paper's supplement B.
 """
 
-from __future__ import annotations
-
 import heapq
 from collections.abc import Callable
 from dataclasses import dataclass

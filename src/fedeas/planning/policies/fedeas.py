@@ -1,7 +1,5 @@
 """FedEAS, the paper's policy: an entropy-adaptive budget for each client, spent on its scarce classes."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal
 

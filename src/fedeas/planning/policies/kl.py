@@ -11,8 +11,6 @@ the client is balanced. So one price for all clients finds the best allocation o
 reach is a lower bound for whole numbers.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import cached_property
 

@@ -5,8 +5,6 @@ class takes the first d_k^c images of the class, or all m_c if there are fewer. 
 clients that lack more than j of it, a number that falls with j: taking images by falling number of placements is best.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_left
 from dataclasses import dataclass
 from typing import Literal

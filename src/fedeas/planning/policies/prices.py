@@ -7,8 +7,6 @@ later one from a straight line. Sums over clients are made in whole numbers, so 
 on the parts in which a table is read.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Generic, NamedTuple, TypeVar

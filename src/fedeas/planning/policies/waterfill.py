@@ -15,8 +15,6 @@ raised it is N (Q - L R + i (L + 1)) / (M + i)^3, which need not fall: that is w
 is not always the best allocation, and why levels, not single samples, are the points to search.
 """
 
-from __future__ import annotations
-
 from functools import cached_property
 from typing import NamedTuple
 

@@ -4,8 +4,6 @@ The page is self-contained, for a screen, a phone or paper. Its charts are drawn
 in the page. The page forbids the browser to load anything from elsewhere.
 """
 
-from __future__ import annotations
-
 import base64
 import gzip
 import os

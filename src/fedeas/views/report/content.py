@@ -1,7 +1,5 @@
 """The content of the report's page: the numbers, tables and charts that its template shows."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from statistics import median

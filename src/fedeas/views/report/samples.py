@@ -1,7 +1,5 @@
 """Read the synthetic images that runs trained on from the bank beside them; none is generated or selected."""
 
-from __future__ import annotations
-
 import base64
 from collections.abc import Sequence
 from contextlib import suppress

@@ -4,8 +4,6 @@ Label counts come from a file, one of the paper's partitions, or a draw. The siz
 parsed, since a small file can describe a huge table.
 """
 
-from __future__ import annotations
-
 import re
 import shlex
 from dataclasses import dataclass

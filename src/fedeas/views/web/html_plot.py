@@ -4,8 +4,6 @@ Everything is placed in percent, so that a plot is as wide as its place on the p
 Streamlit removes SVG elements from HTML. A click on a name in the legend hides its series, or shows it again.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path

@@ -3,8 +3,6 @@
 The charts show where images go, and what policies remove for their images.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 

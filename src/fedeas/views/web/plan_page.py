@@ -3,8 +3,6 @@
 Its first functions show errors, tabs and figures on both tabs of the planner.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial

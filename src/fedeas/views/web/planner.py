@@ -4,8 +4,6 @@ Streamlit runs this file again at every change. The other modules of this packag
 on the last change are cached, and only the tab that is open is computed.
 """
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

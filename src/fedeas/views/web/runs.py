@@ -3,8 +3,6 @@
 A page refreshes every few seconds, so a directory is read again only when its files have changed.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from datetime import datetime
 from functools import lru_cache

@@ -1,7 +1,5 @@
 """Serve the planner's page: Streamlit's options, and the names under which a browser may open it."""
 
-from __future__ import annotations
-
 import os
 import socket
 from collections.abc import Awaitable, Callable, Sequence
