@@ -16,8 +16,7 @@ from fedeas.config import load_config
 from fedeas.core.errors import InputError, RunError
 from fedeas.data.sources import load_dataset
 from fedeas.federation.run import execute, identified
-from fedeas.flower.app import _serve as serve
-from fedeas.flower.app import run_on
+from fedeas.flower.app import run_on, serve
 from fedeas.flower.client import Participant
 from fedeas.flower.node_settings import NodeSettings, TellableError, read_node_config
 from fedeas.flower.wire import About

@@ -186,7 +186,7 @@ def test_a_damaged_run_is_left_out_of_the_figures(everything, tmp_path, caplog):
     (run.path / "rounds.jsonl").write_text("{\n")
     call("references", *places(tmp_path), "--show", "--out", tmp_path / "out")
     assert (tmp_path / "out" / "references-courses.png").exists()
-    assert "left out of the figures" in caplog.text
+    assert f"left out: {run.path / 'rounds.jsonl'}" in caplog.text
 
 
 def curves_drawn(folder):
@@ -358,9 +358,9 @@ def test_a_second_call_repeats_no_run_reads_each_once_and_builds_each_table_once
     before = {run.path: (run.path / "summary.json").stat().st_mtime_ns for run in RunStore(everything / "runs").all()}
     read, built = Counter(), Counter()
 
-    def counting_read(paths, check):
+    def counting_read(paths):
         read.update(path.resolve() for path in paths)
-        return sound_runs(paths, check)
+        return sound_runs(paths)
 
     def counting_fill(sheet, found):
         built[sheet.title] += 1

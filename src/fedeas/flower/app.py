@@ -171,24 +171,29 @@ def main(grid: Grid, context: Context) -> None:
     """Run the config that the run was started with; resume an interrupted run."""
     print_log()
     with told_in_one_line():
-        given = {name: str(value) for name, value in context.run_config.items()}
-        config = checked_config(json.loads(given.get("settings") or DEFAULTS), "the run's settings")
-        members = {int(client): int(node) for client, node in json.loads(given.get("members") or "{}").items()}
-        watched, total = WatchedGrid(grid), config.rounds.total
-        metrics, worked = MetricsFile.of(config.label, total, watched), threading.Event()
+        serve(grid, context)
 
-        def progress(record: Record) -> None:
-            worked.set()
-            accuracy = f", accuracy {record['accuracy']:.1%}" if "accuracy" in record else ""
-            missing = f", missing {record['missing']}" if "missing" in record else ""
-            log.info("round %d of %d%s%s", record["round"], total, accuracy, missing)
-            if metrics is not None:
-                metrics.write(record)
 
-        run = run_on(cast(Grid, watched), config, RunStore(given.get("runs") or "runs"), progress, members)
-        if not worked.is_set():
-            log.warning("%s: was finished before, only shown; remove this folder to train again", run.path)
-        log.info("finished: %s", run.path)
+def serve(grid: Grid, context: Context) -> None:
+    """Run the config to its end on the nodes of a grid, or show that it was finished before."""
+    given = {name: str(value) for name, value in context.run_config.items()}
+    config = checked_config(json.loads(given.get("settings") or DEFAULTS), "the run's settings")
+    members = {int(client): int(node) for client, node in json.loads(given.get("members") or "{}").items()}
+    watched, total = WatchedGrid(grid), config.rounds.total
+    metrics, worked = MetricsFile.of(config.label, total, watched), threading.Event()
+
+    def progress(record: Record) -> None:
+        worked.set()
+        accuracy = f", accuracy {record['accuracy']:.1%}" if "accuracy" in record else ""
+        missing = f", missing {record['missing']}" if "missing" in record else ""
+        log.info("round %d of %d%s%s", record["round"], total, accuracy, missing)
+        if metrics is not None:
+            metrics.write(record)
+
+    run = run_on(cast(Grid, watched), config, RunStore(given.get("runs") or "runs"), progress, members)
+    if not worked.is_set():
+        log.warning("%s: was finished before, only shown; remove this folder to train again", run.path)
+    log.info("finished: %s", run.path)
 
 
 def run_on(
