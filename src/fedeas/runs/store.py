@@ -260,9 +260,8 @@ class Run:
             try:
                 about = description(self.checkpoint)  # its length is compared with its header; its tensors are not read
             except InputError as error:
-                raise InputError(
-                    f"{error}; remove this file{' to start the run again' * (not self.finished)}"
-                ) from None
+                purpose = "" if self.finished else " to start the run again"
+                raise InputError(f"{error}; remove this file{purpose}") from None
             self._check_owner(self.checkpoint.name, about.get("fingerprint"))
 
     def check_summary(self) -> None:
